@@ -1,0 +1,125 @@
+"""Scores of a set of forecasts: pure functions of NumPy arrays, one number or one small array out.
+
+Classes are 0 down, 1 up, 2 stationary. Displacements, means and standard deviations are in ticks.
+A class that is neither true nor predicted scores an F1 of 0, as scikit-learn's `zero_division=0` gives it.
+A score of nothing at all is NaN. Scores under confidence gating are in `gating`, confidence intervals in `bootstrap`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+DOWN, UP, STATIONARY = 0, 1, 2
+CLASSES = (DOWN, UP, STATIONARY)
+CLASS_NAMES = ("down", "up", "stationary")
+
+# Half-widths in standard deviations as the paper defines them: cov68 is one sigma, cov95 is 1.96 sigma.
+INTERVAL_WIDTHS = {0.68: 1.0, 0.95: 1.96}
+
+FloatArray = NDArray[np.float64]
+
+
+def floats(values: ArrayLike) -> FloatArray:
+    return np.asarray(values, dtype=np.float64)
+
+
+# --- three-class scores --------------------------------------------------------------------------------------------
+
+
+def confusion(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
+    """Counts, true class down the rows and predicted class along the columns."""
+    true, predicted = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
+    if true.shape != predicted.shape:
+        raise ValueError(f"true and predicted classes differ in shape: {true.shape} and {predicted.shape}")
+    both = np.concatenate([true, predicted])
+    if both.size and (both.min() < 0 or both.max() > 2):
+        raise ValueError("classes are 0 (down), 1 (up) and 2 (stationary); found others")
+    return np.bincount(true * 3 + predicted, minlength=9).reshape(3, 3)
+
+
+def f1_of_confusion(counts: NDArray[np.int64] | FloatArray) -> FloatArray:
+    """F1 of each class, from one confusion matrix or a stack of them: (..., 3, 3) -> (..., 3)."""
+    counts = floats(counts)
+    hits = np.diagonal(counts, axis1=-2, axis2=-1)
+    involved = counts.sum(axis=-1) + counts.sum(axis=-2)  # 2 TP + FP + FN
+    scores = np.divide(2 * hits, involved, out=np.zeros_like(hits), where=involved > 0)
+    return np.where(counts.sum(axis=(-2, -1))[..., None] > 0, scores, np.nan)
+
+
+def per_class_f1(true: ArrayLike, predicted: ArrayLike) -> FloatArray:
+    """F1 of down, up and stationary."""
+    return f1_of_confusion(confusion(true, predicted))
+
+
+def macro_f1(true: ArrayLike, predicted: ArrayLike) -> float:
+    """Three-class macro F1: the mean of the three F1 scores."""
+    return float(per_class_f1(true, predicted).mean())
+
+
+def directional_f1(true: ArrayLike, predicted: ArrayLike) -> float:
+    """Directional macro F1: the mean of the down and up F1 scores, the stationary class left out."""
+    return float(per_class_f1(true, predicted)[:STATIONARY].mean())
+
+
+def accuracy(true: ArrayLike, predicted: ArrayLike) -> float:
+    counts = confusion(true, predicted)
+    return float(np.trace(counts) / counts.sum()) if counts.sum() else math.nan
+
+
+# --- point fit -----------------------------------------------------------------------------------------------------
+
+
+def magnitude_weights(y: ArrayLike, y_ref: float, p: float = 4, w_max: float = 40) -> FloatArray:
+    """w(y) = min(1 + (|y| / y_ref)^p, w_max), the weights of the magnitude-weighted MAE."""
+    if not y_ref > 0:
+        raise ValueError(f"y_ref must be positive, got {y_ref}")
+    with np.errstate(over="ignore"):
+        return np.minimum(1 + (np.abs(floats(y)) / y_ref) ** p, w_max)
+
+
+def weighted_r2(y: ArrayLike, mean: ArrayLike, y_ref: float, p: float = 4, w_max: float = 40) -> float:
+    """Magnitude-weighted R^2: one minus weighted squared error over weighted variance about the weighted mean.
+
+    NaN where the outcomes do not vary, because there is then nothing to explain.
+    """
+    y, mean = floats(y), floats(mean)
+    if not y.size:
+        return math.nan
+    weights = magnitude_weights(y, y_ref, p, w_max)
+    centre = weights @ y / weights.sum()
+    spread = weights @ (y - centre) ** 2
+    return float(1 - weights @ (y - mean) ** 2 / spread) if spread > 0 else math.nan
+
+
+# --- predictive distribution ---------------------------------------------------------------------------------------
+
+
+def interval_width(level: float) -> float:
+    """Half-width in standard deviations: the paper's 1 and 1.96 at 0.68 and 0.95, the Gaussian quantile elsewhere."""
+    if not 0 < level < 1:
+        raise ValueError(f"a coverage level lies strictly between 0 and 1, got {level}")
+    from statistics import NormalDist
+
+    return INTERVAL_WIDTHS.get(level) or NormalDist().inv_cdf((1 + level) / 2)
+
+
+def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float) -> float:
+    """Share of outcomes inside the central interval of the given nominal level."""
+    y = floats(y)
+    inside = np.abs(y - floats(mean)) <= interval_width(level) * floats(std)
+    return float(inside.mean()) if y.size else math.nan
+
+
+def gaussian_log_loss(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> FloatArray:
+    """-log N(y; mean, std^2), one value a forecast, in nats of a density per tick."""
+    std = floats(std)
+    return np.log(std) + 0.5 * math.log(2 * math.pi) + 0.5 * ((floats(y) - floats(mean)) / std) ** 2
+
+
+def nlpd(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
+    """Negative log predictive density, the mean over forecasts."""
+    losses = gaussian_log_loss(y, mean, std)
+    return float(losses.mean()) if losses.size else math.nan
