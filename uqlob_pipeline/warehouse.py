@@ -1,0 +1,72 @@
+"""Runs the files of `sql/` in DuckDB: parameters bound, memory bounded, results written atomically."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from uqlob_pipeline.lake import PROVENANCE_KEY, Lake, Provenance, atomic_path
+from uqlob_pipeline.profile import DuckDBSettings
+
+_PACKAGED = Path(__file__).parent / "sql"
+SQL = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "sql"
+ROW_GROUP = 512 * 240  # whole windows
+
+
+def sql(name: str) -> str:
+    """The text of one file of sql/."""
+    return (SQL / name).read_text()
+
+
+class Warehouse:
+    """DuckDB over the lake's Parquet files; keeps no database of its own."""
+
+    def __init__(self, lake: Lake, settings: DuckDBSettings | None = None) -> None:
+        self.lake = lake
+        self.settings = settings or DuckDBSettings()
+
+    @contextmanager
+    def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A fresh in-memory connection within the profile's limits, spilling inside the lake."""
+        self.lake.spill.mkdir(parents=True, exist_ok=True)
+        connection = duckdb.connect(
+            config={
+                "memory_limit": self.settings.memory_limit,
+                "threads": self.settings.threads,
+                "temp_directory": str(self.lake.spill),
+                "autoinstall_known_extensions": False,
+                "enable_progress_bar": False,
+            }
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """A small result, as dictionaries."""
+        with self.connection() as connection:
+            result = connection.execute(sql(name), parameters)
+            names = [column[0] for column in result.description]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def write(self, name: str, path: Path, provenance: Provenance, **parameters: Any) -> int:
+        """Write the rows of a query to one Parquet file with its provenance; returns their number."""
+        said = json.dumps({**asdict(provenance), "data_version": provenance.data_version}, sort_keys=True)
+        with self.connection() as connection, atomic_path(path) as temporary:
+            connection.execute("set variable provenance = $said", {"said": said})
+            # The query is the text of a file in sql/; everything that varies is a bound parameter.
+            copy = "\n".join(
+                [
+                    "copy (",
+                    sql(name).rstrip().rstrip(";"),
+                    f") to $output (format parquet, compression zstd, parquet_version v2, row_group_size {ROW_GROUP},",
+                    f"kv_metadata {{{PROVENANCE_KEY.decode()}: getvariable('provenance')}})",
+                ]
+            )
+            written = connection.execute(copy, {**parameters, "output": str(temporary)}).fetchone()
+        return int(written[0]) if written else 0
