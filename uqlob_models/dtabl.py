@@ -1,0 +1,99 @@
+"""D-TABL, the paper's encoder: three bilinear layers and a temporal-attention-augmented one (appendix "D-TABL Encoder")."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from uqlob_models.config import EncoderConfig
+from uqlob_models.encoders import Encoder
+
+FEATURES_FIRST = "features"
+TIMES_FIRST = "times"
+
+
+def cheaper_contraction(features: int, times: int, features_out: int, times_out: int) -> str:
+    """Which axis of W_1 X W_2 to contract first: the product is the same, the multiplications are not."""
+    features_first = features_out * features * times + features_out * times * times_out
+    times_first = features * times * times_out + features_out * features * times_out
+    return TIMES_FIRST if times_first <= features_first else FEATURES_FIRST
+
+
+def _scaled_normal(rows: int, columns: int, fan_in: int, gain: float) -> nn.Parameter:
+    return nn.Parameter(torch.randn(rows, columns) * (gain / math.sqrt(fan_in)))
+
+
+class Bilinear(nn.Module):
+    """BL: Y = ReLU(W_1 X W_2 + B), X of D x T, Y of D' x T'."""
+
+    def __init__(self, features: int, times: int, features_out: int, times_out: int) -> None:
+        super().__init__()
+        # Each factor by its own fan-in: W_1 sums over D features, W_2 over T time steps. ReLU's gain goes to one of them.
+        self.w1 = _scaled_normal(features_out, features, fan_in=features, gain=math.sqrt(2))
+        self.w2 = _scaled_normal(times, times_out, fan_in=times, gain=1.0)
+        self.bias = nn.Parameter(torch.zeros(features_out, times_out))
+        self.first = cheaper_contraction(features, times, features_out, times_out)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, D, T) -> (B, D', T')
+        product = self.w1 @ (x @ self.w2) if self.first == TIMES_FIRST else (self.w1 @ x) @ self.w2
+        return torch.relu(product + self.bias)
+
+
+class TemporalAttentionBilinear(nn.Module):
+    """TABL: the time steps of W_1 X are re-weighted by attention before the time axis is contracted."""
+
+    identity: Tensor
+
+    def __init__(self, features: int, times: int, features_out: int, times_out: int) -> None:
+        super().__init__()
+        self.times = times
+        self.w1 = _scaled_normal(features_out, features, fan_in=features, gain=math.sqrt(2))
+        self.w = nn.Parameter(torch.full((times, times), 1 / times))
+        self.w2 = _scaled_normal(times, times_out, fan_in=times, gain=1.0)
+        self.bias = nn.Parameter(torch.zeros(features_out, times_out))
+        self.mix = nn.Parameter(torch.tensor(0.5))  # lambda
+        self.register_buffer("identity", torch.eye(times), persistent=False)
+
+    def scores_matrix(self) -> Tensor:
+        """W with its diagonal at the constant 1/T: the stored diagonal takes no part, so that no update can move it."""
+        return self.w * (1 - self.identity) + self.identity / self.times
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, D, T) -> (B, D', T')
+        x_bar = self.w1 @ x  # (B, D', T)
+        attention = torch.softmax(x_bar @ self.scores_matrix(), dim=-1)  # A, each row sums to one over time
+        mix = self.mix.clamp(0, 1)
+        mixed = mix * (x_bar * attention) + (1 - mix) * x_bar  # X~ = lambda (X_bar . A) + (1 - lambda) X_bar
+        return torch.relu(mixed @ self.w2 + self.bias)
+
+    def project_parameters(self) -> None:
+        # In place, and back onto the interval itself: a parameter left outside would get no gradient through the clamp.
+        with torch.no_grad():
+            self.mix.clamp_(0, 1)
+
+
+class DTabl(Encoder):
+    """15 x 512 -> 64 x 256 -> 128 x 80 -> 256 x 50 -> TABL 96 x 2, flattened to d_h = 192."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        widths = config.dtabl
+        super().__init__(config, widths.attention_features * widths.attention_times)
+        features, times = self.input.channels, config.window_length
+        layers: list[nn.Module] = []
+        for features_out, times_out in zip(widths.bilinear_features, widths.bilinear_times, strict=True):
+            layers.append(Bilinear(features, times, features_out, times_out))
+            features, times = features_out, times_out
+        self.bilinear = nn.ModuleList(layers)
+        self.dropout = nn.Dropout(config.dropout)
+        self.tabl = TemporalAttentionBilinear(features, times, widths.attention_features, widths.attention_times)
+
+    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
+        x = self.input(tokens, continuous)
+        for layer in self.bilinear:
+            x = self.dropout(layer(x))
+        hidden: Tensor = self.tabl(x)
+        return hidden.flatten(1)
+
+    def project_parameters(self) -> None:
+        self.tabl.project_parameters()

@@ -1,0 +1,74 @@
+"""What every encoder shares: the small protocol that the head relies on, and the way raw windows become its input.
+
+An encoder maps windows to representations, `encode(tokens, continuous) -> (B, d_h)`; `width` is its d_h. The head knows nothing
+else about it. `forward` adds the three logits of pretraining.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from uqlob_models.config import CONTINUOUS_FEATURES, EncoderConfig
+from uqlob_models.tokens import VOCABULARY
+
+
+class InputRepresentation(nn.Module):
+    """x_t = [continuous ; E[token]], standardised with statistics that travel with the weights."""
+
+    mean: Tensor
+    std: Tensor
+    kept: Tensor
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.clamp = config.clamp
+        self.token_kept = "token" not in config.dropped_features
+        self.embedding = nn.Embedding(VOCABULARY, config.embedding)
+        features = len(CONTINUOUS_FEATURES)
+        self.channels = features + config.embedding
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("std", torch.ones(features))
+        kept = torch.tensor([float(name not in config.dropped_features) for name in CONTINUOUS_FEATURES])
+        self.register_buffer("kept", kept, persistent=False)
+
+    def set_scales(self, mean: Tensor, std: Tensor) -> None:
+        """Training-split statistics of the seven continuous features, in the order of CONTINUOUS_FEATURES."""
+        expected = (len(CONTINUOUS_FEATURES),)
+        if tuple(mean.shape) != expected or tuple(std.shape) != expected:
+            raise ValueError(f"feature scales must have shape {expected}, not {tuple(mean.shape)} and {tuple(std.shape)}")
+        if not bool(torch.isfinite(mean).all() and torch.isfinite(std).all() and (std > 0).all()):
+            raise ValueError("feature scales must be finite, with positive standard deviations")
+        with torch.no_grad():
+            self.mean.copy_(mean)
+            self.std.copy_(std)
+
+    def forward(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, 7 + embedding, T)
+        scaled = (continuous.to(self.mean.dtype) - self.mean[:, None]) / self.std[:, None]
+        scaled = scaled.clamp(-self.clamp, self.clamp) * self.kept[:, None]
+        embedded = self.embedding(tokens.int()).transpose(1, 2)
+        if not self.token_kept:
+            embedded = torch.zeros_like(embedded)
+        return torch.cat([scaled, embedded], dim=1)
+
+
+class Encoder(nn.Module):
+    """The protocol, and the parts that no encoder does differently."""
+
+    def __init__(self, config: EncoderConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width
+        self.input = InputRepresentation(config)
+        self.logits = nn.Linear(width, 3)
+
+    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
+        """(B, T) token ids and (B, 7, T) raw continuous features -> (B, d_h)."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, continuous: Tensor) -> Tensor:
+        logits: Tensor = self.logits(self.encode(tokens, continuous))
+        return logits
+
+    def project_parameters(self) -> None:
+        """Called after every optimiser step: parameters with bounds are brought back inside them, in place."""

@@ -1,0 +1,127 @@
+"""The attentive head of the paper's section "Head Architecture": projection, trunk, and one of two decoders.
+
+It works on a table of representations, one row a window, and two index tensors that say which rows are targets and which their
+contexts. Whatever depends on one window alone (projection, context encoder, keys) is computed once a row, however many targets
+share it; only attention runs once a target.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from uqlob_models.config import HeadConfig
+
+
+class MultiHeadAttention(nn.Module):
+    """Softmax(Q K^T / sqrt(d)) V in several heads. The caller projects the inputs: rows shared by targets, once."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:  # (B, L, d), (B, C, d), (B, C, d) -> (B, L, d)
+        split = [x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key, value)]
+        attended = nn.functional.scaled_dot_product_attention(*split)
+        mixed: Tensor = self.output(attended.transpose(1, 2).flatten(2))
+        return mixed
+
+
+class WindowStates(NamedTuple):
+    """What the head knows of each window before it knows which target asks. One row a window."""
+
+    projected: Tensor  # W_p h, (M, 128)
+    context: Tensor  # r, (M, d_r)
+    self_query: Tensor  # the three inputs of self-attention, (M, d_r) each
+    self_key: Tensor
+    self_value: Tensor
+    cross_key: Tensor  # W_k W_p h, (M, d_r)
+
+
+def gelu_mlp(widths: tuple[int, ...], dropout: float, last_activation: bool) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i, (before, after) in enumerate(pairwise(widths)):
+        layers.append(nn.Linear(before, after))
+        if last_activation or i < len(widths) - 2:
+            layers += [nn.GELU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+class Trunk(nn.Module):
+    """Label projection, context encoder, self-attention over the context, cross-attention from the target."""
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__()
+        width = config.attention
+        self.label_projection = nn.Linear(1, config.label_projection)  # W_y
+        context_widths = (config.projection + config.label_projection, *config.context_encoder, width)
+        self.context_encoder = gelu_mlp(context_widths, config.dropout, last_activation=False)
+        self.query = nn.Linear(config.projection, width)  # W_q
+        self.key = nn.Linear(config.projection, width)  # W_k
+        self.self_attention = MultiHeadAttention(width, config.heads)
+        self.cross_attention = MultiHeadAttention(width, config.heads)
+        self.context_norm = nn.LayerNorm(width)
+        self.refined_norm = nn.LayerNorm(width)
+        self.summary_norm = nn.LayerNorm(width)
+
+    def prepare(self, projected: Tensor, y: Tensor) -> WindowStates:
+        """The part of the trunk that needs one window and its label alone. `y` is in units of y_ref."""
+        label = torch.tanh(self.label_projection(y[:, None].to(projected.dtype)))  # tanh(W_y y / y_ref)
+        r = self.context_encoder(torch.cat([projected, label], dim=-1))  # r_i = MLP_enc([h~ ; y_proj])
+        r = self.context_norm(r)
+        attention = self.self_attention
+        cross_key = self.cross_attention.key(self.key(projected))
+        return WindowStates(projected, r, attention.query(r), attention.key(r), attention.value(r), cross_key)
+
+    def summarise(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:  # (B,), (B, C) -> (B, d_r)
+        """r^t: each target reads out its own refined context."""
+        rows = [gather_rows(x, context) for x in (states.self_query, states.self_key, states.self_value)]
+        refined = self.refined_norm(gather_rows(states.context, context) + self.self_attention(*rows))  # (B, C, d_r)
+        query = self.cross_attention.query(self.query(states.projected.index_select(0, target)))[:, None]
+        key = gather_rows(states.cross_key, context)
+        value = self.cross_attention.value(refined)
+        summary: Tensor = self.summary_norm(self.cross_attention(query, key, value)[:, 0])
+        return summary
+
+
+def gather_rows(table: Tensor, index: Tensor) -> Tensor:  # (M, d), (B, C) -> (B, C, d)
+    return table.index_select(0, index.reshape(-1)).unflatten(0, tuple(index.shape))
+
+
+class AttentiveHead(nn.Module):
+    """Projection + trunk + decoder. `outputs` is 2 (mu, nu) for regression and 3 logits for classification."""
+
+    def __init__(self, config: HeadConfig, encoder_width: int, outputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.projection = nn.Linear(encoder_width, config.projection)  # W_p, shared by context and target
+        self.trunk = Trunk(config)
+        decoder_widths = (config.attention + config.projection, *config.decoder, outputs)
+        self.decoder = gelu_mlp(decoder_widths, config.dropout, last_activation=False)
+
+    def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
+        """Representations (M, d_h) and labels in units of y_ref (M,) -> what is shared between targets.
+
+        The label of a row that serves only as a target is never read: any finite number may stand there.
+        """
+        return self.trunk.prepare(self.projection(hidden), y)
+
+    def decode(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
+        """Rows of the targets (B,) and of their contexts (B, C) -> decoder outputs (B, 2 or 3)."""
+        own = states.projected.index_select(0, target)
+        if context.shape[1] == 0:
+            summary = own.new_zeros(own.shape[0], self.config.attention)  # C = 0: nothing to read out
+        else:
+            summary = self.trunk.summarise(states, target, context)
+        decoded: Tensor = self.decoder(torch.cat([summary, own], dim=-1))  # MLP_dec([r^t ; h~^t])
+        return decoded
+
+    def forward(self, hidden: Tensor, y: Tensor, target: Tensor, context: Tensor) -> Tensor:
+        return self.decode(self.prepare(hidden, y), target, context)
