@@ -1,0 +1,256 @@
+"""From the predictions of one symbol and horizon to the tables of the gated evaluation, and from several to their pool.
+
+Arrow tables in, Arrow tables out: no paths and no partitions. The test split is read here and nowhere else; what is
+fitted (k*, conformal widths) comes from the calibration half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from uqlob_models import metrics
+from uqlob_models.bootstrap import Bootstrap
+from uqlob_models.calibration import ThresholdMultiplier, conformal_width, regression_class, threshold_multiplier
+from uqlob_models.gating import (
+    GATES,
+    PERCENTILES,
+    STATISTICS,
+    TIERS,
+    Forecasts,
+    confidence_order,
+    gated_scores,
+    gated_statistics,
+    large_move_scores,
+)
+
+REGRESSION, CLASSIFICATION = "regression", "classification"
+HEADS = (REGRESSION, CLASSIFICATION)
+POOLED = "pooled"
+CURVE_POINTS = 200
+PIT_BINS = 20
+LEVELS = (*(round(0.05 * step, 2) for step in range(1, 20)), 0.99)
+
+SCORES_SCHEMA = pa.schema(
+    [
+        ("symbol", pa.string()),
+        ("horizon_s", pa.int32()),
+        ("head", pa.string()),
+        ("gate_kind", pa.string()),  # percentile (q), tier and large_moves (top x %)
+        ("gate", pa.int32()),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
+        ("lower", pa.float64()),
+        ("upper", pa.float64()),
+        ("retained", pa.int64()),
+    ]
+)
+
+RELIABILITY_SCHEMA = pa.schema(
+    [
+        ("symbol", pa.string()),
+        ("horizon_s", pa.int32()),
+        ("head", pa.string()),
+        ("kind", pa.string()),  # interval: level, coverage; pit: left edge, density; uncertainty: RMV, RMSE in units of y_ref
+        ("x", pa.float64()),
+        ("value", pa.float64()),
+        ("count", pa.int64()),
+        ("total", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class EvaluationTables:
+    """Everything the report shows about one symbol and horizon. `statistics` are the additive sums that pooling needs."""
+
+    scores: pa.Table
+    statistics: pa.Table
+    reliability: pa.Table
+    risk_coverage: pa.Table
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls))
+
+
+def column(table: pa.Table, name: str, dtype: type) -> np.ndarray:
+    return table.column(name).to_numpy().astype(dtype, copy=False)
+
+
+def rows_of(predictions: pa.Table, split: str) -> pa.Table:
+    return predictions.filter(pc.equal(predictions["split"], split))
+
+
+def fit_threshold_multiplier(predictions: pa.Table, tau: float) -> ThresholdMultiplier:
+    """k* from the calibration rows alone; the other splits are not looked at."""
+    half = rows_of(predictions, "calibration")
+    mu, y, delta, p_start = (column(half, name, np.float64) for name in ("mu", "y", "delta", "p_start"))
+    return threshold_multiplier(mu, y, delta, p_start, tau)
+
+
+def multiplier_table(fitted: ThresholdMultiplier) -> pa.Table:
+    """The swept curve, one row a candidate, with what was chosen beside it on every row."""
+    points = fitted.curve_k.size
+    return pa.table(
+        {
+            "k": fitted.curve_k,
+            "predicted_stationary": fitted.curve_predicted_stationary,
+            "true_stationary": np.full(points, fitted.true_stationary),
+            "k_star": np.full(points, fitted.k),
+            "k_star_predicted_stationary": np.full(points, fitted.predicted_stationary),
+            "windows": np.full(points, fitted.windows, dtype=np.int64),
+            "message": pa.array([fitted.message] * points, pa.string()),
+        }
+    )
+
+
+def with_regression_class(predictions: pa.Table, tau: float, k_star: float) -> pa.Table:
+    """The predictions with the regression head's class, known once k* is."""
+    classes = regression_class(column(predictions, "mu", np.float64), column(predictions, "p_start", np.float64), tau, k_star)
+    return predictions.append_column("regression_class", pa.array(classes, pa.uint8()))
+
+
+def conformal_widths(predictions: pa.Table) -> tuple[float, float] | None:
+    """Interval half-widths for 68 % and 95 % from the calibration half; none where it is too small to promise them."""
+    half = rows_of(predictions, "calibration")
+    y, mean, std = (column(half, name, np.float64) for name in ("y", "mu", "sigma"))
+    widths = conformal_width(y, mean, std, 0.68), conformal_width(y, mean, std, 0.95)
+    return widths if all(map(math.isfinite, widths)) else None
+
+
+def forecasts_of(rows: pa.Table, head: str, tau: float, k_star: float, y_ref: float) -> Forecasts:
+    """One head's view of the given rows, each with its own class and its own confidence."""
+    mean = std = None
+    if head == CLASSIFICATION:
+        predicted, confidence = column(rows, "classification_class", np.int64), rows["confidence"].to_numpy()
+    else:
+        mean, std, confidence = column(rows, "mu", np.float64), column(rows, "sigma", np.float64), rows["snr"].to_numpy()
+        predicted = regression_class(mean, column(rows, "p_start", np.float64), tau, k_star).astype(np.int64)
+    t, window, true = (column(rows, name, np.int64) for name in ("t", "window", "label"))
+    return Forecasts(t, window, column(rows, "y", np.float64), true, predicted, confidence, mean, std, y_ref)
+
+
+def evaluate(
+    predictions: pa.Table,
+    *,
+    symbol: str,
+    horizon_s: int,
+    k_star: float,
+    tau: float,
+    y_ref: float,
+    bootstrap: Bootstrap | None = None,
+    p: float = 4,
+    w_max: float = 40,
+) -> EvaluationTables:
+    """Every metric of the paper for one symbol and horizon, per gate, for both heads. Reads the test rows, and the calibration
+    rows for the conformal widths."""
+    bootstrap = bootstrap or Bootstrap()
+    test = rows_of(predictions, "test")
+    if not test.num_rows:
+        raise ValueError(f"{symbol} {horizon_s} s: the predictions hold no test row; materialise `predictions` with test days")
+    heads = [head for head, named in ((REGRESSION, "mu"), (CLASSIFICATION, "confidence")) if named in predictions.column_names]
+    if not heads:
+        raise ValueError(f"{symbol} {horizon_s} s: the predictions hold neither `mu` nor `confidence`; train a head first")
+    widths = conformal_widths(predictions) if REGRESSION in heads else None
+    scores, statistics, reliability, curves = [], [], [], []
+    for head in heads:
+        forecasts = forecasts_of(test, head, tau, k_star, y_ref)
+        order = confidence_order(forecasts.confidence, forecasts.t, forecasts.window)
+        starts, block = bootstrap.block_starts(forecasts.t)
+        sums = gated_statistics(forecasts, order, block, starts.size, GATES, widths, p, w_max)
+        key = {"symbol": symbol, "horizon_s": horizon_s, "head": head}
+        losses = (forecasts.true != forecasts.predicted)[order]
+        extras = {"aurc": metrics.aurc(losses), "excess_aurc": metrics.excess_aurc(losses)}
+        if forecasts.mean is not None and forecasts.std is not None:
+            bins = metrics.uncertainty_bins(forecasts.y, forecasts.mean, forecasts.std)
+            extras |= {"ence": metrics.ence_of_bins(*bins), "uce": metrics.uce_of_bins(*bins)}
+            pit = metrics.pit(forecasts.y, forecasts.mean, forecasts.std)
+            reliability.append(_reliability_table(pit, (bins[0] / y_ref, bins[1] / y_ref, bins[2]), key))
+        scores.append(score_table(sums, bootstrap, key, conformal=widths is not None, extras=extras))
+        statistics.append(_statistics_table(sums, starts, key))
+        curves.append(_risk_coverage_table(losses, key))
+    if not reliability:
+        reliability.append(RELIABILITY_SCHEMA.empty_table())
+    return EvaluationTables(*(pa.concat_tables(parts) for parts in (scores, statistics, reliability, curves)))
+
+
+def score_table(
+    sums: np.ndarray, bootstrap: Bootstrap, key: Mapping[str, object], *, conformal: bool, extras: Mapping[str, float]
+) -> pa.Table:
+    """Sums per block and gate to one row a gate and metric, with bounds. `extras` are scores of the full set without bounds."""
+    density = key["head"] == REGRESSION
+    everything = partial(gated_scores, density=density, conformal=conformal)
+    drawn = bootstrap.draw(sums)
+    rows: list[dict[str, object]] = []
+
+    def add(score: Callable[[np.ndarray], dict[str, np.ndarray]], kinds: Mapping[str, Mapping[int, int]]) -> None:
+        values = score(sums.sum(axis=0))
+        retained = values.pop("retained")
+        replicates = score(drawn) if drawn is not None else {}
+        for metric, found in values.items():
+            nothing = np.full_like(found, np.nan)
+            lower, upper = bootstrap.interval(replicates[metric]) if replicates else (nothing, nothing)
+            for kind, gates in kinds.items():
+                for shown, at in gates.items():
+                    gate = {"gate_kind": kind, "gate": shown, "metric": metric, "retained": int(retained[at])}
+                    rows.append({**key, **gate, "value": found[at], "lower": lower[at], "upper": upper[at]})
+
+    tiers = {100: 0} | {top: GATES.index(100 - top) for top in TIERS}
+    add(everything, {"percentile": {q: GATES.index(q) for q in PERCENTILES}, "tier": tiers})
+    add(large_move_scores, {"large_moves": tiers})
+    total = int(sums[:, 0, :9].sum())
+    for metric, value in extras.items():
+        gate = {"gate_kind": "percentile", "gate": 0, "retained": total}
+        rows.append({**key, **gate, "metric": metric, "value": value, "lower": math.nan, "upper": math.nan})
+    # NaN means that a score is not defined here: null in the table, so that SQL averages skip it.
+    columns = {name: pa.array([row[name] for row in rows], SCORES_SCHEMA.field(name).type, from_pandas=True) for name in rows[0]}
+    return pa.table(columns).select(SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
+
+
+def _statistics_table(sums: np.ndarray, starts: np.ndarray, key: Mapping[str, object]) -> pa.Table:
+    blocks, gates, _ = sums.shape
+    rows = blocks * gates
+    columns: dict[str, object] = {name: [value] * rows for name, value in key.items()}
+    columns |= {"block_start": np.repeat(starts, gates), "gate": np.tile(np.array(GATES, dtype=np.int32), blocks)}
+    columns |= {name: np.ascontiguousarray(sums[:, :, index]).ravel() for index, name in enumerate(STATISTICS)}
+    table = pa.table(columns)
+    return table.set_column(table.column_names.index("horizon_s"), "horizon_s", table["horizon_s"].cast(pa.int32()))
+
+
+def _risk_coverage_table(losses: np.ndarray, key: Mapping[str, object]) -> pa.Table:
+    """Three-class error of the most confident share, at evenly spaced shares."""
+    errors = np.cumsum(losses)
+    share = np.arange(1, CURVE_POINTS + 1) / CURVE_POINTS
+    retained = np.maximum(1, (share * errors.size + 0.5).astype(np.int64))
+    at = errors[retained - 1]
+    columns = {name: [value] * CURVE_POINTS for name, value in key.items()}
+    return pa.table(columns | {"coverage": share, "retained": retained, "errors": at, "risk": at / retained})
+
+
+def _reliability_table(
+    pit: np.ndarray, uncertainty: tuple[np.ndarray, np.ndarray, np.ndarray], key: Mapping[str, object]
+) -> pa.Table:
+    """Observed coverage by nominal level, PIT histogram, and error by predicted uncertainty (in units of y_ref)."""
+    total = pit.size
+    central = np.abs(2 * pit - 1)
+    # One histogram for all levels: an outcome lies inside every interval at least as wide as its own level.
+    inside = np.cumsum(np.bincount(np.searchsorted(LEVELS, central, side="left"), minlength=len(LEVELS) + 1))[: len(LEVELS)]
+    bins, _ = np.histogram(pit, bins=PIT_BINS, range=(0, 1))
+    parts = [
+        ("interval", np.array(LEVELS), inside / total, inside),
+        ("pit", np.arange(PIT_BINS) / PIT_BINS, bins / total * PIT_BINS, bins),
+        ("uncertainty", *uncertainty),
+    ]
+    tables = []
+    for kind, x, value, count in parts:
+        columns = {name: [shared] * len(x) for name, shared in key.items()} | {"kind": [kind] * len(x)}
+        counted = {"count": count.astype(np.int64), "total": np.full(len(x), total, dtype=np.int64)}
+        tables.append(pa.table(columns | {"x": x, "value": value} | counted).cast(RELIABILITY_SCHEMA))
+    return pa.concat_tables(tables)

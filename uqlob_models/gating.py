@@ -1,0 +1,205 @@
+"""Selective prediction: what the forecasts are worth when only the most confident are kept.
+
+One sort gives every forecast its rank, the rank gives the tightest gate that keeps it, and sums from the tightest gate
+outwards give every gate at once. The sums are kept per block of time, so that the same table serves the scores (add the
+blocks up), their confidence intervals (add resampled blocks up) and pooling over symbols (add the symbols up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from uqlob_models.metrics import (
+    STATIONARY,
+    FloatArray,
+    f1_of_confusion,
+    floats,
+    gaussian_crps,
+    gaussian_log_loss,
+    interval_width,
+    magnitude_weights,
+    prior_matched_f1,
+    share_matched_f1,
+)
+
+PERCENTILES = tuple(range(0, 100, 10))
+TIERS = (50, 30, 10, 5, 1)
+# A tier "top x %" is the gate q = 100 - x: all gates that any table asks for, loosest first.
+GATES = tuple(sorted({*PERCENTILES, *(100 - tier for tier in TIERS)}))
+
+CONFUSION = tuple(f"true_{true}_predicted_{predicted}" for true in range(3) for predicted in range(3))
+LARGE_CONFUSION = tuple(f"large_{name}" for name in CONFUSION)
+# w is the magnitude weight; displacements are in units of y_ref, so that symbols of any tick size add up.
+WEIGHTED = ("w", "w_y", "w_y2", "w_error2")
+DENSITY = ("inside_68", "inside_95", "log_loss", "crps")
+CONFORMAL = ("inside_68_conformal", "inside_95_conformal")
+STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *CONFORMAL)
+
+
+def confidence_order(confidence: ArrayLike, t: ArrayLike, window: ArrayLike) -> NDArray[np.int64]:
+    """Indices from the most to the least confident; equal confidence goes to the earlier time, then the lower window."""
+    confidence, t, window = np.asarray(confidence), np.asarray(t), np.asarray(window)
+    if not np.isfinite(confidence).all():
+        raise ValueError(f"{int((~np.isfinite(confidence)).sum())} of {confidence.size} confidences are not finite numbers")
+    order = np.argsort(-confidence)  # not stable, and several times faster for it: ties are put right below
+    ranked = confidence[order]
+    tied = np.zeros(confidence.size, dtype=bool)
+    tied[1:] = ranked[1:] == ranked[:-1]
+    tied[:-1] |= tied[1:]
+    among = order[tied]
+    order[tied] = among[np.lexsort((among, window[among], t[among], -confidence[among]))]
+    return order
+
+
+def retained_count(total: int, gate: float) -> int:
+    """How many forecasts gate q keeps: the nearest whole number to (100 - q) %, and at least one where there is any."""
+    return min(total, max(1, int(total * (100 - gate) / 100 + 0.5))) if total else 0
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """What one head said about one symbol and horizon, and what came. Mean and std are absent for a classifier."""
+
+    t: NDArray[np.int64]
+    window: NDArray[np.int64]
+    y: FloatArray
+    true: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.floating]
+    mean: FloatArray | None = None
+    std: FloatArray | None = None
+    y_ref: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.std is not None and not (self.std > 0).all():
+            raise ValueError(f"{int((~(self.std > 0)).sum())} of {self.std.size} predicted standard deviations are not positive")
+
+
+def large_move(y: ArrayLike, quantile: float = 0.67) -> NDArray[np.bool_]:
+    """|y| above its own 67th percentile: the upper tercile of the displacements of one symbol and horizon."""
+    magnitude = np.abs(floats(y))
+    return magnitude > np.quantile(magnitude, quantile) if magnitude.size else np.zeros(0, dtype=bool)
+
+
+def gated_statistics(
+    forecasts: Forecasts,
+    order: NDArray[np.int64],
+    block: NDArray[np.int64],
+    blocks: int,
+    gates: Sequence[int] = GATES,
+    conformal_widths: tuple[float, float] | None = None,
+    p: float = 4,
+    w_max: float = 40,
+) -> FloatArray:
+    """Sums over the forecasts that each gate keeps in each block of time: (blocks, gates, STATISTICS).
+
+    The gates must be ascending; `block` numbers each forecast's block from 0. Large moves are gated with the whole test
+    set, as one who acts on a forecast does not know yet that the move will be large, and then looked at by themselves.
+    """
+    total = forecasts.true.size
+    if list(gates) != sorted(gates):
+        raise ValueError(f"gates must ascend, got {list(gates)}")
+    kept = np.array([retained_count(total, gate) for gate in gates])
+    if kept[0] != total:
+        raise ValueError(f"the first gate must keep every forecast: start the gates at 0, not {gates[0]}")
+    # Shell s holds what gate s keeps and gate s + 1 does not; the tightest gate's own shell comes first in the order.
+    shell = np.empty(total, dtype=np.int64)
+    shell[order] = np.repeat(np.arange(len(gates))[::-1], -np.diff(np.append(kept, 0))[::-1])
+    cell = block * len(gates) + shell
+    cells = blocks * len(gates)
+    sums = np.zeros((cells, len(STATISTICS)))
+
+    outcome = forecasts.true * 3 + forecasts.predicted
+    large = large_move(forecasts.y)
+    sums[:, :9] = np.bincount(cell * 9 + outcome, minlength=cells * 9).reshape(cells, 9)
+    sums[:, 9:18] = np.bincount(cell[large] * 9 + outcome[large], minlength=cells * 9).reshape(cells, 9)
+    if forecasts.mean is not None and forecasts.std is not None:
+        for name, values in _density_columns(forecasts, forecasts.mean, forecasts.std, conformal_widths, p, w_max):
+            sums[:, STATISTICS.index(name)] = np.bincount(cell, weights=values, minlength=cells)
+    shells = sums.reshape(blocks, len(gates), len(STATISTICS))
+    return np.cumsum(shells[:, ::-1], axis=1)[:, ::-1]
+
+
+def _density_columns(
+    forecasts: Forecasts, mean: FloatArray, std: FloatArray, conformal_widths: tuple[float, float] | None, p: float, w_max: float
+) -> list[tuple[str, FloatArray]]:
+    y, y_ref = forecasts.y, forecasts.y_ref
+    weights = magnitude_weights(y, y_ref, p, w_max)
+    scaled, error = y / y_ref, y - mean
+    standardised = np.abs(error) / std
+    columns = [
+        ("w", weights),
+        ("w_y", weights * scaled),
+        ("w_y2", weights * scaled**2),
+        ("w_error2", weights * (error / y_ref) ** 2),
+        ("inside_68", floats(np.abs(error) <= interval_width(0.68) * std)),
+        ("inside_95", floats(np.abs(error) <= interval_width(0.95) * std)),
+        ("log_loss", gaussian_log_loss(y, mean, std)),
+        ("crps", gaussian_crps(y, mean, std)),
+    ]
+    if conformal_widths is not None:
+        columns += [(name, floats(standardised <= width)) for name, width in zip(CONFORMAL, conformal_widths, strict=True)]
+    return columns
+
+
+def class_scores(counts: FloatArray) -> dict[str, FloatArray]:
+    """Every score that the confusion matrix gives, with both references: (..., 3, 3) -> name: (...)."""
+    total = counts.sum(axis=(-2, -1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        true_share = counts.sum(axis=-1) / total[..., None]
+        predicted_share = counts.sum(axis=-2) / total[..., None]
+        accuracy = np.trace(counts, axis1=-2, axis2=-1) / total
+    scores: dict[str, FloatArray] = {"retained": total}
+    families = {"": f1_of_confusion(counts), "prior_": prior_matched_f1(counts), "share_": share_matched_f1(counts)}
+    accuracies = {"": accuracy, "prior_": (true_share**2).sum(-1), "share_": (true_share * predicted_share).sum(-1)}
+    for prefix, f1 in families.items():
+        scores |= {f"{prefix}f1_down": f1[..., 0], f"{prefix}f1_up": f1[..., 1], f"{prefix}f1_stationary": f1[..., 2]}
+        scores[f"{prefix}directional_f1"] = f1[..., :STATIONARY].mean(-1)
+        scores[f"{prefix}macro_f1"] = f1.mean(-1)
+        scores[f"{prefix}accuracy"] = accuracies[prefix]
+    scores["directional_f1_over_prior"] = scores["directional_f1"] - scores["prior_directional_f1"]
+    scores["directional_f1_over_share"] = scores["directional_f1"] - scores["share_directional_f1"]
+    for index, name in enumerate(("down", "up", "stationary")):
+        scores[f"true_share_{name}"] = true_share[..., index]
+        scores[f"predicted_share_{name}"] = predicted_share[..., index]
+    return scores
+
+
+def density_scores(sums: FloatArray, retained: FloatArray) -> dict[str, FloatArray]:
+    """WR^2, coverages, NLPD and CRPS from their sums: (..., STATISTICS) -> name: (...)."""
+
+    def column(name: str) -> FloatArray:
+        return sums[..., STATISTICS.index(name)]
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = column("w_y2") - column("w_y") ** 2 / column("w")
+        # What is left of a constant outcome after cancellation is rounding, not variance.
+        spread = np.where(spread > 1e-12 * column("w_y2"), spread, np.nan)
+        return {
+            "wr2": 1 - column("w_error2") / spread,
+            "cov68": column("inside_68") / retained,
+            "cov95": column("inside_95") / retained,
+            "nlpd": column("log_loss") / retained,
+            "crps": column("crps") / retained,
+            "cov68_conformal": column("inside_68_conformal") / retained,
+            "cov95_conformal": column("inside_95_conformal") / retained,
+        }
+
+
+def gated_scores(sums: FloatArray, density: bool, conformal: bool) -> dict[str, FloatArray]:
+    """Scores of each gate from sums over blocks: (..., gates, STATISTICS) -> name: (..., gates)."""
+    counts = sums[..., :9].reshape(*sums.shape[:-1], 3, 3)
+    scores = class_scores(counts)
+    if density:
+        found = density_scores(sums, scores["retained"])
+        scores |= found if conformal else {name: values for name, values in found.items() if not name.endswith("conformal")}
+    return scores
+
+
+def large_move_scores(sums: FloatArray) -> dict[str, FloatArray]:
+    """Class scores of each gate on the large moves alone: (..., gates, STATISTICS) -> name: (..., gates)."""
+    return class_scores(sums[..., 9:18].reshape(*sums.shape[:-1], 3, 3))
