@@ -103,7 +103,7 @@ class BookSettings(Section):
     max_level: int = Field(10, ge=1, le=100, description="events deeper than this on their side are discarded")
     execution_tolerance_ms: float = Field(5.0, ge=0, description="how long before a book event its trade print may lie")
     republished_age_ms: float = Field(
-        1000.0, gt=0, description="an add whose order is older than this at its message was in the market before: no event"
+        10.0, gt=0, description="an add from beyond the visible book, older than this at its message, only came back: no event"
     )
     max_quarantine_rate: float = Field(0.001, ge=0, le=1, description="bad lines a line past which the asset-day fails")
     max_checksum_failures: int = Field(20, ge=0, description="failed sessions past which the asset-day's check fails")
@@ -117,7 +117,9 @@ class DuckDBSettings(Section):
 
 class FeatureSettings(Section):
     window: int = Field(512, ge=2, le=65536)
-    flow: Literal["dnfi", "ofi"] = Field("dnfi", description="dnfi: as the paper prints it; ofi: Cont's, which follows the best price")
+    flow: Literal["dnfi", "ofi"] = Field(
+        "dnfi", description="dnfi: as the paper prints it; ofi: Cont's, which follows the best price"
+    )
 
 
 class LabelSettings(Section):
@@ -125,7 +127,9 @@ class LabelSettings(Section):
     alpha: float = Field(0.25, gt=0)
     k: int = Field(10, ge=1)
     latency_us: int = Field(500, ge=0)
-    y_ref: Literal["median", "paper"] = Field("median", description="median: of |y| over y != 0 in training; paper: the printed value")
+    y_ref: Literal["median", "paper"] = Field(
+        "median", description="median: of |y| over y != 0 in training; paper: the printed value"
+    )
     y_ref_paper: dict[Symbol, dict[int, float]] = {}
     max_null_share: float = Field(0.5, ge=0, le=1)
     regime_shift_pp: float = Field(15.0, gt=0, description="class share this far from training's raises a warning")
@@ -169,7 +173,9 @@ class Profile(Section):
             for symbol in self.instruments:
                 missing = set(self.labels.horizons_s) - set(self.labels.y_ref_paper.get(symbol, {}))
                 if missing:
-                    raise ValueError(f"labels.y_ref_paper.{symbol}: no value for {sorted(missing)} s, which y_ref = 'paper' needs")
+                    raise ValueError(
+                        f"labels.y_ref_paper.{symbol}: no value for {sorted(missing)} s, which y_ref = 'paper' needs"
+                    )
         return self
 
     @property
@@ -187,7 +193,9 @@ class Profile(Section):
     def instrument(self, symbol: str) -> Instrument:
         if symbol not in self.instruments:
             known = ", ".join(self.instruments)
-            raise ProfileError(f"symbol {symbol} is not in profile '{self.name}' (it has {known}): add [instruments.{symbol}] to it")
+            raise ProfileError(
+                f"symbol {symbol} is not in profile '{self.name}' (it has {known}): add [instruments.{symbol}] to it"
+            )
         return self.instruments[symbol]
 
     def days(self, symbol: str, *splits: SplitName) -> list[dt.date]:

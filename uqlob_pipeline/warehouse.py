@@ -39,7 +39,6 @@ class Warehouse:
                 "threads": self.settings.threads,
                 "temp_directory": str(self.lake.spill),
                 "autoinstall_known_extensions": False,
-                "enable_progress_bar": False,
             }
         )
         try:

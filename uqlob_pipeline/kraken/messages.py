@@ -1,0 +1,251 @@
+"""Kraken's book messages as flat integer arrays, straight from DuckDB's Arrow batches.
+
+DuckDB parses the JSON; here the nested Arrow lists are laid flat without copying, and numba turns their text (times, ids,
+event names) into integers. Nothing becomes a float.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+SNAPSHOT, UPDATE, OTHER, BAD = 0, 1, 2, 3
+ADD, MODIFY, DELETE, EXECUTION = 0, 1, 2, 3
+UNKNOWN_EVENT = 255
+DECIMALS = 8  # prices and quantities come as decimal(18,8)
+MISSING = np.int64(-1)
+
+
+def kraken_symbol(symbol: str) -> str:
+    return symbol.replace("-", "/")
+
+
+@dataclass(frozen=True)
+class Orders:
+    """One side's orders of a batch, message after message."""
+
+    start: np.ndarray  # (messages + 1,) where each message's orders begin
+    event: np.ndarray  # add, modify, delete; level 2 has none
+    key: np.ndarray  # 64-bit hash of the order id
+    price: np.ndarray  # in 10^-8
+    qty: np.ndarray  # in 10^-8
+    ts: np.ndarray  # ns, MISSING where there is none
+    valid: np.ndarray  # every field is there and could be read
+
+
+@dataclass(frozen=True)
+class Batch:
+    kind: np.ndarray  # SNAPSHOT, UPDATE, OTHER (heartbeat, ack, status) or BAD
+    ts: np.ndarray  # ns, MISSING where there is none
+    checksum: np.ndarray  # MISSING where there is none
+    ack_depth: np.ndarray  # depth that a subscription's ack names, else 0
+    foreign: np.ndarray  # a book message of another symbol
+    bids: Orders
+    asks: Orders
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def orders(self) -> int:
+        return len(self.bids.price) + len(self.asks.price)
+
+
+def read_batch(batch: pa.RecordBatch, channel: str, symbol: str) -> Batch:
+    """Lay one Arrow batch of level3_messages.sql or book_messages.sql flat; `symbol` is Kraken's name, BTC/USD."""
+    kind_text = _codes(batch.column("type"), (b"snapshot", b"update"))
+    channel_code = _codes(batch.column("channel"), (channel.encode(),))
+    has_channel = ~_nulls(batch.column("channel"))
+    has_method = ~_nulls(batch.column("method"))
+    symbol_code = _codes(batch.column("symbol"), (symbol.encode(),))
+    of_book = channel_code == 0
+    parts = _integers(batch.column("parts"))
+
+    kind = np.where(of_book & (kind_text <= 1) & (parts == 1), kind_text, OTHER).astype(np.uint8)
+    malformed = of_book & ((kind_text > 1) | (parts != 1) | _nulls(batch.column("symbol")))
+    kind[malformed | ~(has_channel | has_method)] = BAD
+    foreign = (kind <= UPDATE) & (symbol_code != 0)
+    kind[foreign] = OTHER
+
+    bids, asks = (_orders(batch.column(side), channel) for side in ("bids", "asks"))
+    for orders in (bids, asks):
+        bad_order = np.flatnonzero(~orders.valid)
+        if len(bad_order):
+            kind[np.searchsorted(orders.start, bad_order, side="right") - 1] = BAD
+
+    ack_depth = np.where(_codes(batch.column("ack_symbol"), (symbol.encode(),)) == 0, _integers(batch.column("ack_depth")), 0)
+    return Batch(
+        kind=kind,
+        ts=_times(batch.column("timestamp")),
+        checksum=_integers(batch.column("checksum")),
+        ack_depth=np.maximum(ack_depth, 0),
+        foreign=foreign,
+        bids=bids,
+        asks=asks,
+    )
+
+
+def _orders(column: pa.ListArray, channel: str) -> Orders:
+    start = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    if column.null_count:  # a null list has no orders, whatever its offsets say
+        empty = _nulls(column)
+        lengths = np.diff(start)
+        if lengths[empty].any():
+            raise ValueError("a null list with orders behind it: Arrow batch laid out as never seen before")
+    orders = column.values.slice(int(start[0]), int(start[-1] - start[0]))
+    start = start - start[0]
+    names = ("limit_price", "order_qty") if channel == "level3" else ("price", "qty")
+    price, qty = (_decimals(orders.field(name)) for name in names)
+    valid = ~(_nulls(orders.field(names[0])) | _nulls(orders.field(names[1])) | _nulls(orders))
+    valid &= (price > 0) & (qty >= 0)
+    count = len(orders)
+    if channel != "level3":
+        return Orders(start, np.zeros(count, np.uint8), np.zeros(count, np.uint64), price, qty, np.full(count, MISSING), valid)
+    event = _codes(orders.field("event"), (b"add", b"modify", b"delete"))
+    key = _hashes(orders.field("order_id"))
+    valid &= ~_nulls(orders.field("order_id"))
+    valid &= _nulls(orders.field("event")) | (event <= DELETE)  # a snapshot's orders name no event
+    return Orders(start, event, key, price, qty, _times(orders.field("timestamp")), valid)
+
+
+# ---- Arrow columns to NumPy
+
+
+def _nulls(column: pa.Array) -> np.ndarray:
+    if column.null_count == 0:
+        return np.zeros(len(column), bool)
+    return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _integers(column: pa.Array) -> np.ndarray:
+    filled = column.fill_null(int(MISSING)) if column.null_count else column
+    return filled.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _decimals(column: pa.Array) -> np.ndarray:
+    """decimal128(18, 8) holds its value in the low half of sixteen bytes."""
+    raw = np.frombuffer(column.buffers()[1], np.int64)
+    return raw[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+
+
+def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bytes, offsets and nulls of a string column."""
+    if pa.types.is_large_string(column.type):
+        offset_type: Any = np.int64
+    elif pa.types.is_string(column.type):
+        offset_type = np.int32
+    else:
+        raise TypeError(f"expected text from DuckDB, got {column.type}")
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, offset_type)[column.offset : column.offset + len(column) + 1]
+    body = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    return body, starts, _nulls(column)
+
+
+def _codes(column: pa.Array, words: tuple[bytes, ...]) -> np.ndarray:
+    """Index of each text among `words`, UNKNOWN_EVENT where it is none of them."""
+    body, starts, nulls = _text(column)
+    table = np.frombuffer(b"".join(words), np.uint8)
+    ends = np.cumsum([0, *(len(word) for word in words)])
+    return _match(body, starts, nulls, table, ends)
+
+
+def _times(column: pa.Array) -> np.ndarray:
+    return _parse_times(*_text(column))
+
+
+def _hashes(column: pa.Array) -> np.ndarray:
+    return _hash_text(*_text(column))
+
+
+@njit(cache=True, nogil=True)
+def _match(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray, table: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    codes = np.full(len(starts) - 1, 255, np.uint8)
+    for i in range(len(codes)):
+        if nulls[i]:
+            continue
+        length = starts[i + 1] - starts[i]
+        for word in range(len(ends) - 1):
+            if ends[word + 1] - ends[word] != length:
+                continue
+            same = True
+            for j in range(length):
+                if body[starts[i] + j] != table[ends[word] + j]:
+                    same = False
+                    break
+            if same:
+                codes[i] = word
+                break
+    return codes
+
+
+@njit(cache=True, nogil=True)
+def _hash_text(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.ndarray:
+    """64-bit FNV-1a with a final mix."""
+    hashes = np.zeros(len(starts) - 1, np.uint64)
+    for i in range(len(hashes)):
+        if nulls[i]:
+            continue
+        value = np.uint64(14695981039346656037)
+        for j in range(starts[i], starts[i + 1]):
+            value = (value ^ np.uint64(body[j])) * np.uint64(1099511628211)
+        value ^= value >> np.uint64(32)
+        hashes[i] = value * np.uint64(0xD6E8FEB86659FD93)
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def _days_since_epoch(year: int, month: int, day: int) -> int:
+    """Days of the proleptic Gregorian calendar since 1970-01-01."""
+    year -= month <= 2
+    era = year // 400
+    year_of_era = year - era * 400
+    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+
+
+@njit(cache=True, nogil=True)
+def _two(body: np.ndarray, at: int) -> np.int64:
+    return (np.int64(body[at]) - 48) * 10 + np.int64(body[at + 1]) - 48
+
+
+@njit(cache=True, nogil=True)
+def _parse_times(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.ndarray:
+    """RFC 3339 in UTC with up to nine decimals, as Kraken writes it, to nanoseconds; anything else is MISSING."""
+    times = np.full(len(starts) - 1, -1, np.int64)
+    previous_day, previous_days = np.int64(-1), np.int64(0)
+    for i in range(len(times)):
+        begin, end = starts[i], starts[i + 1]
+        if nulls[i] or end - begin < 20 or body[end - 1] != 90:  # ends in Z
+            continue
+        good = True
+        for j in range(19):
+            c = body[begin + j]
+            if j == 4 or j == 7:
+                good &= c == 45
+            elif j == 10:
+                good &= c == 84
+            elif j == 13 or j == 16:
+                good &= c == 58
+            else:
+                good &= 48 <= c <= 57
+        if not good:
+            continue
+        year = _two(body, begin) * 100 + _two(body, begin + 2)
+        month, day = _two(body, begin + 5), _two(body, begin + 8)
+        packed = (year * 100 + month) * 100 + day
+        if packed != previous_day:
+            previous_day, previous_days = packed, _days_since_epoch(year, month, day)
+        seconds = _two(body, begin + 11) * 3600 + _two(body, begin + 14) * 60 + _two(body, begin + 17)
+        nanoseconds, scale = np.int64(0), np.int64(100_000_000)
+        if end - begin > 20:
+            good = body[begin + 19] == 46
+            for j in range(begin + 20, end - 1):
+                good &= 48 <= body[j] <= 57 and scale > 0
+                nanoseconds += (np.int64(body[j]) - 48) * scale
+                scale //= 10
+        if good:
+            times[i] = (previous_days * 86400 + seconds) * 1_000_000_000 + nanoseconds
+    return times
