@@ -1,0 +1,201 @@
+"""What traders do to the book, one action at a time; each change is also written into the open message."""
+
+import numpy as np
+from numba import njit
+
+from uqlob_pipeline.simulator.feed import ADD, DELETE, EVENTS_HELD, FILLS_HELD, MODIFY, TOUCHES_HELD, Feed, Message, put_trades
+from uqlob_pipeline.simulator.ladder import (
+    ASK,
+    ASK_ORDERS,
+    BEST_ASK,
+    BEST_BID,
+    BID,
+    BID_LEVELS,
+    BID_ORDERS,
+    RING_MASK,
+    Ladder,
+    insert,
+    remove,
+    resize,
+)
+from uqlob_pipeline.simulator.latent import LEAD, LOG_VOLATILITY, REFERENCE, Dynamics
+from uqlob_pipeline.simulator.randomness import exponential, mix, normal, uniform
+
+DEEPEST = 900  # cells from the reference price at which an order may be placed
+STALE = 1500  # cells from it at which an order is taken away
+FEWEST_LEVELS = 14  # no market order takes a side below this, and adds go there first
+
+
+@njit(cache=True, nogil=True)
+def _note(
+    message: Message, kind: np.int64, side: np.int64, key: np.uint64, cell: np.int64, lots: np.int64, time: np.int64
+) -> None:
+    i = message.count[EVENTS_HELD]
+    message.kind[i], message.side[i], message.key[i] = kind, side, key
+    message.cell[i], message.lots[i], message.time[i] = cell, lots, time
+    message.count[EVENTS_HELD] = i + 1
+
+
+@njit(cache=True, nogil=True)
+def _touch(ladder: Ladder, message: Message, side: np.int64, cell: np.int64) -> None:
+    count = message.count[TOUCHES_HELD]
+    for i in range(count):
+        if message.touched_cell[i] == cell and message.touched_side[i] == side:
+            return
+    head = ladder.level_head[cell & RING_MASK]
+    message.touched_side[count], message.touched_cell[count] = side, cell
+    message.touched_lots[count] = ladder.level_lots[cell & RING_MASK] if head >= 0 and ladder.order_side[head] == side else 0
+    message.count[TOUCHES_HELD] = count + 1
+
+
+@njit(cache=True, nogil=True)
+def place_order(
+    ladder: Ladder, message: Message, side: np.int64, cell: np.int64, lots: np.int64, now: np.int64, key: np.uint64
+) -> bool:
+    _touch(ladder, message, side, cell)
+    if insert(ladder, side, cell, lots, now, key) < 0:
+        return False
+    _note(message, ADD, side, key, cell, lots, now)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def take_away(ladder: Ladder, message: Message, order: np.int64, time: np.int64) -> None:
+    side, cell = ladder.order_side[order], ladder.order_cell[order]
+    _touch(ladder, message, side, cell)
+    _note(message, DELETE, side, ladder.order_key[order], cell, ladder.order_lots[order], time)
+    remove(ladder, order)
+
+
+@njit(cache=True, nogil=True)
+def change_size(ladder: Ladder, message: Message, order: np.int64, lots: np.int64, now: np.int64) -> None:
+    side, cell = ladder.order_side[order], ladder.order_cell[order]
+    _touch(ladder, message, side, cell)
+    _note(message, MODIFY, side, ladder.order_key[order], cell, lots, now)
+    resize(ladder, order, lots)
+
+
+@njit(cache=True, nogil=True)
+def draw_lots(x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, tilt: float) -> np.int64:
+    """Lognormal; four in ten are typed by hand, so round."""
+    lots = dynamics.median_lots * np.exp(dynamics.size_sd * normal(rng) + 0.3 * x[LOG_VOLATILITY] + tilt)
+    lots = max(lots, dynamics.minimum_lots)
+    if uniform(rng) < 0.4:
+        unit = 10.0 ** max(np.floor(np.log10(lots)) - 1.0, 0.0)
+        lots = np.round(lots / unit) * unit
+    return np.int64(lots)
+
+
+@njit(cache=True, nogil=True)
+def draw_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, side: np.int64) -> np.int64:
+    """Around the reference price, mostly near it, sometimes far; never through the opposite quote (post only)."""
+    spread = np.exp(0.5 * x[LOG_VOLATILITY])
+    if uniform(rng) < dynamics.deep_share:
+        distance = min(6.0 * uniform(rng) ** (-1.0 / 1.1), float(DEEPEST))
+    else:
+        distance = dynamics.half_spread + dynamics.touch_distance * spread * exponential(rng)
+    if side == BID:
+        return min(np.int64(np.floor(x[REFERENCE] - distance)), ladder.tally[BEST_ASK] - 1)
+    return max(np.int64(np.ceil(x[REFERENCE] + distance)), ladder.tally[BEST_BID] + 1)
+
+
+@njit(cache=True, nogil=True)
+def add_somewhere(
+    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, counter: np.ndarray
+) -> bool:
+    tilt = dynamics.signal * x[LEAD]
+    side = BID if uniform(rng) < 0.5 * (1.0 + dynamics.add_tilt * tilt) else ASK
+    for poor in (BID, ASK):
+        if ladder.tally[BID_LEVELS + poor] < FEWEST_LEVELS:
+            side = poor
+    sign = 1.0 if side == BID else -1.0
+    lots = draw_lots(x, rng, dynamics, dynamics.size_tilt * tilt * sign)
+    counter[0] += 1
+    return place_order(ladder, message, side, draw_cell(ladder, x, rng, dynamics, side), lots, now, mix(np.uint64(counter[0])))
+
+
+@njit(cache=True, nogil=True)
+def pick_order(ladder: Ladder, x: np.ndarray, rng: np.ndarray, side: np.int64) -> np.int64:
+    """An order of the side, near ones more often: deep ones rest for a long time."""
+    order = np.int64(-1)
+    for _ in range(6):
+        order = ladder.live[side, np.int64(uniform(rng) * ladder.tally[BID_ORDERS + side])]
+        distance = abs(ladder.order_cell[order] - x[REFERENCE])
+        if uniform(rng) < max(0.04, np.exp(-distance / 25.0)):
+            break
+    return order
+
+
+@njit(cache=True, nogil=True)
+def cancel_somewhere(
+    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, cursor: np.ndarray
+) -> None:
+    tally = ladder.tally
+    share = tally[BID_ORDERS] / (tally[BID_ORDERS] + tally[ASK_ORDERS])
+    side = BID if uniform(rng) < share * (1.0 - dynamics.cancel_tilt * dynamics.signal * x[LEAD]) else ASK
+    if tally[BID_LEVELS + side] <= FEWEST_LEVELS:
+        side = ASK - side
+    # A cursor walks over all orders, so that none is forgotten where the price left it.
+    cursor[0] += 1
+    order = ladder.live[side, cursor[0] % tally[BID_ORDERS + side]]
+    if abs(ladder.order_cell[order] - x[REFERENCE]) < STALE:
+        order = pick_order(ladder, x, rng, side)
+    take_away(ladder, message, order, now)
+
+
+@njit(cache=True, nogil=True)
+def amend_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64) -> None:
+    """A new price for an old order: a delete with its old time and an add with the same id."""
+    side = BID if uniform(rng) < 0.5 else ASK
+    if ladder.tally[BID_LEVELS + side] <= FEWEST_LEVELS:
+        return
+    order = pick_order(ladder, x, rng, side)
+    key, lots = ladder.order_key[order], ladder.order_lots[order]
+    take_away(ladder, message, order, ladder.order_time[order])
+    place_order(ladder, message, side, draw_cell(ladder, x, rng, dynamics, side), lots, now, key)
+
+
+@njit(cache=True, nogil=True)
+def modify_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64) -> None:
+    side = BID if uniform(rng) < 0.5 else ASK
+    order = pick_order(ladder, x, rng, side)
+    lots = np.int64(max(ladder.order_lots[order] * (0.3 + 1.4 * uniform(rng)), dynamics.minimum_lots))
+    if lots != ladder.order_lots[order]:
+        change_size(ladder, message, order, lots, now)
+        ladder.order_time[order] = now
+
+
+@njit(cache=True, nogil=True)
+def market_order(
+    ladder: Ladder,
+    message: Message,
+    feed: Feed,
+    buyer: bool,
+    lots: np.int64,
+    limit: np.int64,
+    levels: np.int64,
+    now: np.int64,
+    market: bool,
+) -> np.int64:
+    """Sweep the opposite side up to a limit price and a number of levels. Returns what was filled."""
+    side = ASK if buyer else BID
+    filled = np.int64(0)
+    while lots > 0 and levels > 0 and ladder.tally[BID_LEVELS + side] > FEWEST_LEVELS:
+        cell = ladder.tally[BEST_BID + side]
+        if (cell > limit) if buyer else (cell < limit):
+            break
+        order = ladder.level_head[cell & RING_MASK]
+        fill = min(lots, ladder.order_lots[order])
+        i = message.count[FILLS_HELD]
+        message.fill_cell[i], message.fill_lots[i] = cell, fill
+        message.count[FILLS_HELD] = i + 1
+        if fill == ladder.order_lots[order]:
+            take_away(ladder, message, order, now)
+            if ladder.level_head[cell & RING_MASK] < 0:
+                levels -= 1
+        else:
+            change_size(ladder, message, order, ladder.order_lots[order] - fill, now)
+        lots -= fill
+        filled += fill
+    put_trades(ladder, message, feed, now, buyer, market)
+    return filled

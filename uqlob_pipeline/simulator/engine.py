@@ -1,0 +1,259 @@
+"""The event loop of the simulated market: when the next action happens and which it is."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from uqlob_pipeline.simulator.actions import (
+    add_somewhere,
+    amend_somewhere,
+    cancel_somewhere,
+    draw_lots,
+    market_order,
+    modify_somewhere,
+    place_order,
+    take_away,
+)
+from uqlob_pipeline.simulator.feed import (
+    EVENTS_HELD,
+    LINES,
+    SENT_EVENTS,
+    TOUCHES_HELD,
+    USED,
+    Feed,
+    Message,
+    close_message,
+    put_heartbeats,
+)
+from uqlob_pipeline.simulator.ladder import (
+    ASK,
+    ASK_LEVELS,
+    ASK_ORDERS,
+    BEST_ASK,
+    BEST_BID,
+    BID,
+    BID_LEVELS,
+    BID_ORDERS,
+    NO_BOUND,
+    RING_MASK,
+    Ladder,
+    cell_tick,
+)
+from uqlob_pipeline.simulator.latent import (
+    DRIFT,
+    EXCITATION,
+    LATENT_COLUMNS,
+    LATENT_STEP_NS,
+    LEAD,
+    LOG_VOLATILITY,
+    PRESSURE,
+    REFERENCE,
+    SAMPLE_NS,
+    STATE_SIZE,
+    Dynamics,
+    advance_latent,
+    price_impact,
+    start_latent,
+)
+from uqlob_pipeline.simulator.randomness import exponential, mix, normal, uniform
+
+# How `advance` ended.
+REACHED_TIME, REACHED_EVENTS, BUFFERS_FULL, POOL_EXHAUSTED, BOOK_LOST = range(5)
+# Indices into Clock.ns.
+NOW, NEXT, JOIN, NEXT_LATENT, NEXT_HEARTBEAT, NEXT_SAMPLE, SAMPLES = range(7)
+MARGIN_BYTES = 1 << 20
+SEEDED_LEVELS = 320
+
+
+class Market(NamedTuple):
+    """One symbol's market: the book, the hidden state, the clock and the random generator."""
+
+    ladder: Ladder
+    message: Message
+    feed: Feed
+    x: np.ndarray  # the hidden state
+    rng: np.ndarray
+    ns: np.ndarray
+    counter: np.ndarray  # order keys
+    cursor: np.ndarray
+    samples: np.ndarray  # (n, len(LATENT_COLUMNS))
+
+
+def new_market(ladder: Ladder, message: Message, feed: Feed, seed: np.uint64) -> Market:
+    return Market(
+        ladder=ladder,
+        message=message,
+        feed=feed,
+        x=np.zeros(STATE_SIZE),
+        rng=np.array([seed], dtype=np.uint64),
+        ns=np.zeros(7, dtype=np.int64),
+        counter=np.array([int(seed >> np.uint64(2))], dtype=np.int64),
+        cursor=np.zeros(1, dtype=np.int64),
+        samples=np.zeros((4096, len(LATENT_COLUMNS))),
+    )
+
+
+@njit(cache=True, nogil=True)
+def open_market(market: Market, dynamics: Dynamics, opening_cell: float, start_ns: np.int64) -> bool:
+    """Seed both sides with resting orders of the last hours, thinner with distance, oldest first in each queue."""
+    x, rng = market.x, market.rng
+    start_latent(x, rng, dynamics)
+    x[REFERENCE] = opening_cell
+    for side in (BID, ASK):
+        sign = -1 if side == BID else 1
+        touch = np.int64(np.floor(opening_cell - 1.0)) if side == BID else np.int64(np.ceil(opening_cell + 1.0))
+        for level in range(SEEDED_LEVELS):
+            if level >= 20 and uniform(rng) > 20.0 / level:
+                continue
+            orders = 1 + np.int64(2.0 * exponential(rng) * np.exp(-level / 25.0))
+            age = np.int64(min(2.0 + level * level * 0.5, 7200.0) * 1e9)
+            for queued in range(orders):
+                time = start_ns - 1 - np.int64(age * (orders - queued - uniform(rng)) / orders)
+                market.counter[0] += 1
+                lots = draw_lots(x, rng, dynamics, 0.0)
+                if not place_order(
+                    market.ladder, market.message, side, touch + sign * level, lots, time, mix(np.uint64(market.counter[0]))
+                ):
+                    return False
+                market.message.count[EVENTS_HELD], market.message.count[TOUCHES_HELD] = 0, 0
+    ns = market.ns
+    ns[NOW], ns[NEXT], ns[JOIN] = start_ns, start_ns + 1_000_000, 0
+    ns[NEXT_LATENT], ns[NEXT_HEARTBEAT], ns[NEXT_SAMPLE] = start_ns, start_ns + 1_000_000_000, start_ns
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _schedule(market: Market, dynamics: Dynamics) -> None:
+    """Time of the next action: a self-exciting process, thinned from above while the excitation decays."""
+    x, rng, ns = market.x, market.rng, market.ns
+    if uniform(rng) < dynamics.simultaneous:
+        ns[NEXT] = ns[NOW]
+        ns[JOIN] = 1 if uniform(rng) < dynamics.joined and market.message.count[EVENTS_HELD] < 500 else 0
+        return
+    x[EXCITATION] += dynamics.branching * dynamics.excitation_decay
+    base = dynamics.base_rate * np.exp(0.5 * x[LOG_VOLATILITY])
+    waited = 0.0
+    while True:
+        ceiling = base + x[EXCITATION]
+        wait = exponential(rng) / ceiling
+        waited += wait
+        x[EXCITATION] *= np.exp(-dynamics.excitation_decay * wait)
+        if uniform(rng) * ceiling <= base + x[EXCITATION]:
+            break
+    ns[NEXT] = ns[NOW] + max(np.int64(waited * 1e9), np.int64(2_000))
+    ns[JOIN] = 0
+
+
+@njit(cache=True, nogil=True)
+def _pull_stale_quotes(market: Market, dynamics: Dynamics, side: np.int64) -> None:
+    """Quotes on the wrong side of the reference price: a faster trader takes them, or their owners withdraw them together."""
+    ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
+    if uniform(rng) < 0.12:
+        lots = draw_lots(x, rng, dynamics, 1.2)
+        limit = np.int64(np.floor(x[REFERENCE])) if side == ASK else np.int64(np.ceil(x[REFERENCE]))
+        market_order(ladder, message, market.feed, side == ASK, lots, limit, 4, now, False)
+        return
+    withdrawn = 1 + (uniform(rng) < 0.25) + (uniform(rng) < 0.1)
+    for _ in range(withdrawn):
+        if ladder.tally[BID_LEVELS + side] <= 12:
+            return
+        cell = ladder.tally[BEST_BID + side]
+        if (cell > x[REFERENCE]) if side == ASK else (cell < x[REFERENCE]):
+            return
+        take_away(ladder, message, ladder.level_head[cell & RING_MASK], now)
+
+
+@njit(cache=True, nogil=True)
+def _act(market: Market, dynamics: Dynamics) -> bool:
+    ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
+    tally = ladder.tally
+    if uniform(rng) < 0.6:
+        if tally[BEST_ASK] < x[REFERENCE] and tally[ASK_LEVELS] > 12:
+            _pull_stale_quotes(market, dynamics, ASK)
+            return True
+        if tally[BEST_BID] > x[REFERENCE] and tally[BID_LEVELS] > 12:
+            _pull_stale_quotes(market, dynamics, BID)
+            return True
+    kind = uniform(rng)
+    if kind < dynamics.market_share:
+        buyer = uniform(rng) < 0.5 * (1.0 + dynamics.market_tilt * dynamics.signal * x[PRESSURE])
+        size = np.exp(dynamics.size_sd * normal(rng) + 0.3 * x[LOG_VOLATILITY])
+        lots = np.int64(max(dynamics.median_lots * size, dynamics.minimum_lots))
+        market_order(ladder, message, market.feed, buyer, lots, NO_BOUND if buyer else -NO_BOUND, 8, now, True)
+        # Square-root impact on what liquidity providers believe, through the slow regime.
+        x[REFERENCE] += (1.0 if buyer else -1.0) * dynamics.impact * np.sqrt(size) * price_impact(x, dynamics)
+        return True
+    kind -= dynamics.market_share
+    if kind < dynamics.modify_share:
+        modify_somewhere(ladder, message, x, rng, dynamics, now)
+        return True
+    kind -= dynamics.modify_share
+    if kind < dynamics.amend_share:
+        amend_somewhere(ladder, message, x, rng, dynamics, now)
+        return True
+    resting = tally[BID_ORDERS] + tally[ASK_ORDERS]
+    poor = min(tally[BID_LEVELS], tally[ASK_LEVELS]) <= 14
+    if poor or uniform(rng) * (1.0 + resting / dynamics.target_orders) < 1.0:
+        return add_somewhere(ladder, message, x, rng, dynamics, now, market.counter)
+    cancel_somewhere(ladder, message, x, rng, dynamics, now, market.cursor)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sample(market: Market, dynamics: Dynamics) -> None:
+    ladder, x, ns = market.ladder, market.x, market.ns
+    row = market.samples[ns[SAMPLES]]
+    width = float(ladder.ticks_per_cell[0])
+    row[0], row[1] = float(ns[NEXT_SAMPLE]), x[REFERENCE] * width
+    row[2] = 0.5 * (cell_tick(ladder, ladder.tally[BEST_BID]) + cell_tick(ladder, ladder.tally[BEST_ASK]))
+    row[3], row[4], row[5] = dynamics.signal * x[PRESSURE], dynamics.signal * x[LEAD], x[LOG_VOLATILITY]
+    row[6], row[7] = price_impact(x, dynamics), x[DRIFT] * dynamics.signal * dynamics.regime * width
+    ns[SAMPLES] += 1
+
+
+@njit(cache=True, nogil=True)
+def _room(market: Market) -> bool:
+    feed = market.feed
+    sizes = (feed.level3.size, feed.book.size if feed.depth[1] > 0 else NO_BOUND, feed.trade.size)
+    for channel in range(3):
+        if feed.tally[USED + channel] + MARGIN_BYTES > sizes[channel]:
+            return False
+    return feed.tally[LINES] + 64 < feed.line_size.size and market.ns[SAMPLES] + 1 < market.samples.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def advance(market: Market, dynamics: Dynamics, stop_ns: np.int64, stop_events: np.int64) -> np.int64:
+    """Run until a time, a number of events on the wire, or full buffers; the open message is closed in the first two cases."""
+    ladder, message, feed, x, rng, ns = market.ladder, market.message, market.feed, market.x, market.rng, market.ns
+    tally = ladder.tally
+    while True:
+        if feed.tally[SENT_EVENTS] + message.count[EVENTS_HELD] >= stop_events:
+            close_message(ladder, message, feed, ns[NOW])
+            if feed.tally[SENT_EVENTS] >= stop_events:
+                return REACHED_EVENTS
+        if not _room(market):
+            return BUFFERS_FULL
+        if ns[NEXT] >= stop_ns:
+            close_message(ladder, message, feed, ns[NOW])
+            return REACHED_TIME
+        if ns[JOIN] == 0:
+            close_message(ladder, message, feed, ns[NOW])
+        if ns[NEXT] >= ns[NEXT_HEARTBEAT]:
+            put_heartbeats(feed)
+            ns[NEXT_HEARTBEAT] += 1_000_000_000
+            continue
+        if ns[NEXT] >= ns[NEXT_SAMPLE]:
+            _sample(market, dynamics)
+            ns[NEXT_SAMPLE] += SAMPLE_NS
+            continue
+        ns[NOW] = ns[NEXT]
+        while ns[NEXT_LATENT] <= ns[NOW]:
+            advance_latent(x, rng, dynamics)
+            ns[NEXT_LATENT] += LATENT_STEP_NS
+        if not _act(market, dynamics):
+            return POOL_EXHAUSTED
+        middle = 0.5 * (tally[BEST_BID] + tally[BEST_ASK])
+        if tally[BEST_BID] >= tally[BEST_ASK] or abs(middle - x[REFERENCE]) > 1000.0:
+            return BOOK_LOST
+        _schedule(market, dynamics)

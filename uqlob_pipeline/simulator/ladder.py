@@ -1,0 +1,279 @@
+"""The simulated exchange's book: first-in-first-out queues on a ring of price cells.
+
+A cell is one admissible price; `cell_tick` turns it into ticks. Every order and every level carries the CRC register of
+its digits (from a zero register) and their number, so that Kraken's checksum of the ten best levels is a few table
+lookups a level instead of a walk over a thousand digits: CRC(A || B) = shift(CRC(A), |B|) xor CRC(B).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from uqlob_pipeline.kraken.checksum import CHECKSUM_LEVELS, CRC_START, crc_digits, crc_finish
+from uqlob_pipeline.simulator.randomness import mix
+
+BID, ASK = 0, 1
+RING = 1 << 14
+RING_MASK = RING - 1
+MAX_ORDERS = 1 << 14
+NO_BOUND = np.int64(1) << 60
+
+# Indices into Ladder.tally.
+BEST_BID, BEST_ASK, BID_LEVELS, ASK_LEVELS, BID_ORDERS, ASK_ORDERS, FREE_ORDERS = range(7)
+
+
+class Ladder(NamedTuple):
+    """Arrays only: numba passes them by reference and caches what it compiles."""
+
+    order_key: np.ndarray  # uint64, rendered as the order id
+    order_side: np.ndarray
+    order_cell: np.ndarray
+    order_lots: np.ndarray
+    order_time: np.ndarray  # insert or amend time, ns
+    order_next: np.ndarray
+    order_prev: np.ndarray
+    order_crc: np.ndarray
+    order_digits: np.ndarray
+    order_slot: np.ndarray  # its place in `live`
+    live: np.ndarray  # (2, MAX_ORDERS): the orders of each side, in no order
+    free: np.ndarray
+    level_head: np.ndarray
+    level_tail: np.ndarray
+    level_lots: np.ndarray
+    level_crc: np.ndarray
+    level_digits: np.ndarray
+    tally: np.ndarray
+    ticks_per_cell: np.ndarray
+
+
+def empty_ladder(ticks_per_cell: int) -> Ladder:
+    def zeros(size: int, kind: type) -> np.ndarray:
+        return np.zeros(size, dtype=kind)
+
+    tally = np.zeros(7, dtype=np.int64)
+    tally[BEST_BID], tally[BEST_ASK], tally[FREE_ORDERS] = -NO_BOUND, NO_BOUND, MAX_ORDERS
+    return Ladder(
+        order_key=zeros(MAX_ORDERS, np.uint64),
+        order_side=zeros(MAX_ORDERS, np.int64),
+        order_cell=zeros(MAX_ORDERS, np.int64),
+        order_lots=zeros(MAX_ORDERS, np.int64),
+        order_time=zeros(MAX_ORDERS, np.int64),
+        order_next=zeros(MAX_ORDERS, np.int64),
+        order_prev=zeros(MAX_ORDERS, np.int64),
+        order_crc=zeros(MAX_ORDERS, np.uint32),
+        order_digits=zeros(MAX_ORDERS, np.int64),
+        order_slot=zeros(MAX_ORDERS, np.int64),
+        live=np.zeros((2, MAX_ORDERS), dtype=np.int64),
+        free=np.arange(MAX_ORDERS, dtype=np.int64)[::-1].copy(),
+        level_head=np.full(RING, -1, dtype=np.int64),
+        level_tail=np.full(RING, -1, dtype=np.int64),
+        level_lots=zeros(RING, np.int64),
+        level_crc=zeros(RING, np.uint32),
+        level_digits=zeros(RING, np.int64),
+        tally=tally,
+        ticks_per_cell=np.array([ticks_per_cell], dtype=np.int64),
+    )
+
+
+def _shift_tables(powers: int = 16) -> np.ndarray:
+    """tables[k, j, b]: the register b << 8j after 2^k zero bytes. The step is linear, so squaring it doubles the length."""
+    register = (np.arange(256, dtype=np.uint64)[None, :] << (8 * np.arange(4, dtype=np.uint64))[:, None]).astype(np.uint32)
+    low = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        low = np.where(low & 1, np.uint32(0xEDB88320) ^ (low >> np.uint32(1)), low >> np.uint32(1)).astype(np.uint32)
+    tables = np.empty((powers, 4, 256), dtype=np.uint32)
+    tables[0] = low[register & np.uint32(255)] ^ (register >> np.uint32(8))
+    for k in range(1, powers):
+        half, step = tables[k - 1], tables[k - 1]
+        tables[k] = (
+            step[0][half & 255]
+            ^ step[1][(half >> np.uint32(8)) & 255]
+            ^ step[2][(half >> np.uint32(16)) & 255]
+            ^ step[3][half >> np.uint32(24)]
+        )
+    return tables
+
+
+_SHIFT = _shift_tables()
+
+
+@njit(cache=True, nogil=True)
+def crc_shift(crc: np.uint32, length: np.int64) -> np.uint32:
+    """The CRC register after `length` further zero bytes."""
+    k = 0
+    while length > 0:
+        if length & 1:
+            crc = (
+                _SHIFT[k, 0, crc & np.uint32(255)]
+                ^ _SHIFT[k, 1, (crc >> np.uint32(8)) & np.uint32(255)]
+                ^ _SHIFT[k, 2, (crc >> np.uint32(16)) & np.uint32(255)]
+                ^ _SHIFT[k, 3, crc >> np.uint32(24)]
+            )
+        length >>= 1
+        k += 1
+    return crc
+
+
+@njit(cache=True, nogil=True)
+def digit_count(value: np.int64) -> np.int64:
+    count = np.int64(1)
+    while value >= 10:
+        value //= 10
+        count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def cell_tick(ladder: Ladder, cell: np.int64) -> np.int64:
+    """The price of a cell in ticks; where a cell spans several ticks, one of them, always the same."""
+    width = ladder.ticks_per_cell[0]
+    if width == 1:
+        return cell
+    return cell * width + np.int64(mix(np.uint64(cell)) % np.uint64(width))
+
+
+@njit(cache=True, nogil=True)
+def _write_digits(ladder: Ladder, order: np.int64) -> None:
+    tick, lots = cell_tick(ladder, ladder.order_cell[order]), ladder.order_lots[order]
+    ladder.order_crc[order] = crc_digits(crc_digits(np.uint32(0), tick), lots)
+    ladder.order_digits[order] = digit_count(tick) + digit_count(lots)
+
+
+@njit(cache=True, nogil=True)
+def _refresh_level(ladder: Ladder, place: np.int64) -> None:
+    crc, digits = np.uint32(0), np.int64(0)
+    order = ladder.level_head[place]
+    while order >= 0:
+        crc = crc_shift(crc, ladder.order_digits[order]) ^ ladder.order_crc[order]
+        digits += ladder.order_digits[order]
+        order = ladder.order_next[order]
+    ladder.level_crc[place], ladder.level_digits[place] = crc, digits
+
+
+@njit(cache=True, nogil=True)
+def insert(ladder: Ladder, side: np.int64, cell: np.int64, lots: np.int64, time: np.int64, key: np.uint64) -> np.int64:
+    """Join the queue's end. Minus one when the pool of orders is exhausted."""
+    tally = ladder.tally
+    if tally[FREE_ORDERS] == 0:
+        return np.int64(-1)
+    tally[FREE_ORDERS] -= 1
+    order = ladder.free[tally[FREE_ORDERS]]
+    place = cell & RING_MASK
+    ladder.order_key[order], ladder.order_side[order], ladder.order_cell[order] = key, side, cell
+    ladder.order_lots[order], ladder.order_time[order] = lots, time
+    _write_digits(ladder, order)
+    slot = tally[BID_ORDERS + side]
+    ladder.live[side, slot], ladder.order_slot[order] = order, slot
+    tally[BID_ORDERS + side] = slot + 1
+
+    tail = ladder.level_tail[place]
+    ladder.order_prev[order], ladder.order_next[order] = tail, -1
+    ladder.level_tail[place] = order
+    if tail < 0:
+        ladder.level_head[place] = order
+        ladder.level_lots[place] = lots
+        ladder.level_crc[place], ladder.level_digits[place] = ladder.order_crc[order], ladder.order_digits[order]
+        tally[BID_LEVELS + side] += 1
+        if side == BID:
+            tally[BEST_BID] = max(tally[BEST_BID], cell)
+        else:
+            tally[BEST_ASK] = min(tally[BEST_ASK], cell)
+    else:
+        ladder.order_next[tail] = order
+        ladder.level_lots[place] += lots
+        ladder.level_crc[place] = crc_shift(ladder.level_crc[place], ladder.order_digits[order]) ^ ladder.order_crc[order]
+        ladder.level_digits[place] += ladder.order_digits[order]
+    return order
+
+
+@njit(cache=True, nogil=True)
+def remove(ladder: Ladder, order: np.int64) -> None:
+    tally = ladder.tally
+    side, cell = ladder.order_side[order], ladder.order_cell[order]
+    place = cell & RING_MASK
+    before, after = ladder.order_prev[order], ladder.order_next[order]
+    if before >= 0:
+        ladder.order_next[before] = after
+    else:
+        ladder.level_head[place] = after
+    if after >= 0:
+        ladder.order_prev[after] = before
+    else:
+        ladder.level_tail[place] = before
+    ladder.level_lots[place] -= ladder.order_lots[order]
+
+    slot = ladder.order_slot[order]
+    last = tally[BID_ORDERS + side] - 1
+    moved = ladder.live[side, last]
+    ladder.live[side, slot], ladder.order_slot[moved] = moved, slot
+    tally[BID_ORDERS + side] = last
+    ladder.free[tally[FREE_ORDERS]] = order
+    tally[FREE_ORDERS] += 1
+
+    if ladder.level_head[place] >= 0:
+        _refresh_level(ladder, place)
+        return
+    tally[BID_LEVELS + side] -= 1
+    if side == BID and cell == tally[BEST_BID]:
+        tally[BEST_BID] = deeper(ladder, BID, cell) if tally[BID_LEVELS] > 0 else -NO_BOUND
+    elif side == ASK and cell == tally[BEST_ASK]:
+        tally[BEST_ASK] = deeper(ladder, ASK, cell) if tally[ASK_LEVELS] > 0 else NO_BOUND
+
+
+@njit(cache=True, nogil=True)
+def resize(ladder: Ladder, order: np.int64, lots: np.int64) -> None:
+    """A same-price amendment or a partial fill: the order keeps its place in the queue."""
+    place = ladder.order_cell[order] & RING_MASK
+    ladder.level_lots[place] += lots - ladder.order_lots[order]
+    ladder.order_lots[order] = lots
+    _write_digits(ladder, order)
+    _refresh_level(ladder, place)
+
+
+@njit(cache=True, nogil=True)
+def deeper(ladder: Ladder, side: np.int64, cell: np.int64) -> np.int64:
+    """The next occupied cell behind this one; the caller knows that there is one."""
+    step = -1 if side == BID else 1
+    cell += step
+    while ladder.level_head[cell & RING_MASK] < 0:
+        cell += step
+    return cell
+
+
+@njit(cache=True, nogil=True)
+def boundary(ladder: Ladder, side: np.int64, depth: np.int64) -> np.int64:
+    """The deepest cell that a feed of so many levels shows; beyond any cell while the side has fewer."""
+    if ladder.tally[BID_LEVELS + side] < depth:
+        return -NO_BOUND if side == BID else NO_BOUND
+    cell = ladder.tally[BEST_BID + side]
+    for _ in range(depth - 1):
+        cell = deeper(ladder, side, cell)
+    return cell
+
+
+@njit(cache=True, nogil=True)
+def level3_checksum(ladder: Ladder) -> np.uint32:
+    crc = CRC_START
+    for side in (ASK, BID):
+        cell = ladder.tally[BEST_BID + side]
+        levels = min(CHECKSUM_LEVELS, ladder.tally[BID_LEVELS + side])
+        for level in range(levels):
+            if level > 0:
+                cell = deeper(ladder, side, cell)
+            place = cell & RING_MASK
+            crc = crc_shift(crc, ladder.level_digits[place]) ^ ladder.level_crc[place]
+    return crc_finish(crc)
+
+
+@njit(cache=True, nogil=True)
+def book_checksum(ladder: Ladder) -> np.uint32:
+    crc = CRC_START
+    for side in (ASK, BID):
+        cell = ladder.tally[BEST_BID + side]
+        levels = min(CHECKSUM_LEVELS, ladder.tally[BID_LEVELS + side])
+        for level in range(levels):
+            if level > 0:
+                cell = deeper(ladder, side, cell)
+            crc = crc_digits(crc_digits(crc, cell_tick(ladder, cell)), ladder.level_lots[cell & RING_MASK])
+    return crc_finish(crc)
