@@ -1,0 +1,187 @@
+"""Models and training state on disk: safetensors and JSON, nothing pickled.
+
+A saved model is a directory of `weights.safetensors` and `config.json`. The weights file carries the same JSON in its header
+and is written in one piece, so that it alone is complete, whatever interrupts the writing; the JSON beside it is for people.
+
+A training directory keeps two generations of state, each complete under its final name before the older one goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from uqlob_models.config import Objective, TrainingConfig, from_dict, to_dict
+from uqlob_models.encoders import Encoder
+from uqlob_models.model import UqModel, build_encoder
+
+WEIGHTS, CONFIG = "weights.safetensors", "config.json"
+TRAINING, STATE = "training.safetensors", "state.json"
+GENERATIONS = 2
+
+
+class CheckpointError(RuntimeError):
+    """A model or a training state cannot be read, or does not belong to what is asked for."""
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model rebuilt from its directory alone, in evaluation mode, and what was recorded beside it."""
+
+    model: Encoder | UqModel
+    objective: Objective
+    config: TrainingConfig
+    step: int
+    data_version: str
+    y_ref: float
+    extra: dict[str, Any]
+
+    def encoder(self) -> Encoder:
+        return self.model.encoder if isinstance(self.model, UqModel) else self.model
+
+    def uq_model(self) -> UqModel:
+        if not isinstance(self.model, UqModel):
+            raise CheckpointError("this is a pretrained encoder without a head: fine-tune a head on it first")
+        return self.model
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name in the same directory, moved onto `path` when the block succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
+
+
+def build(config: TrainingConfig, objective: Objective) -> Encoder | UqModel:
+    return build_encoder(config.encoder) if objective == "pretraining" else UqModel(config, objective)
+
+
+def save_model(
+    directory: Path,
+    model: Encoder | UqModel,
+    objective: Objective,
+    config: TrainingConfig,
+    *,
+    step: int,
+    data_version: str,
+    y_ref: float,
+    **extra: Any,
+) -> None:
+    about = {
+        "objective": objective,
+        "step": step,
+        "data_version": data_version,
+        "y_ref": y_ref,
+        "extra": extra,
+        "config": to_dict(config),
+    }
+    text = json.dumps(about, indent=1)
+    with replacing(directory / WEIGHTS) as path:
+        save_file(_on_host(model.state_dict()), path, metadata={"about": text})
+    with replacing(directory / CONFIG) as path:
+        path.write_text(text)
+
+
+def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedModel:
+    """Rebuilds a saved model from its directory alone."""
+    path = Path(directory) / WEIGHTS
+    if not path.exists():
+        raise CheckpointError(f"{path} is not there: train this model first")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged ({error}): train this model again") from error
+    if "about" not in metadata:
+        raise CheckpointError(f"{path} was not written by uqlob: its header has no configuration")
+    about = json.loads(metadata["about"])
+    config = from_dict(about["config"])
+    model = build(config, about["objective"])
+    model.load_state_dict(load_file(path))
+    model.to(device).eval()
+    return SavedModel(model, about["objective"], config, about["step"], about["data_version"], about["y_ref"], about["extra"])
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Everything that a run needs to go on as if it had never stopped."""
+
+    weights: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # optimiser moments, random state, running sums
+    about: dict[str, Any]
+    path: Path
+
+
+def write_generation(
+    directory: Path, step: int, weights: dict[str, Tensor], tensors: dict[str, Tensor], about: dict[str, Any]
+) -> Path:
+    """Adds the state after `step` steps, then drops all but the two newest: a kill at any point leaves one that is whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for leftover in directory.glob(".partial-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory))
+    save_file(_on_host(weights), partial / WEIGHTS)
+    save_file(_on_host(tensors), partial / TRAINING)
+    (partial / STATE).write_text(json.dumps(about, indent=1))
+    for name in (WEIGHTS, TRAINING, STATE):
+        _sync(partial / name)
+    final = directory / f"step-{step:010d}"
+    if final.exists():  # the same step again, after a resume: the same state, or a damaged one
+        shutil.rmtree(final)
+    os.rename(partial, final)
+    _sync(directory)
+    for old in generations(directory)[GENERATIONS:]:
+        shutil.rmtree(old)
+    return final
+
+
+def generations(directory: Path) -> list[Path]:
+    """Newest first."""
+    return sorted(directory.glob("step-*"), reverse=True)
+
+
+def read_newest_generation(directory: Path) -> TrainingState | None:
+    """The newest state that can be read; None where training never got as far as a checkpoint."""
+    problems = []
+    for path in generations(directory):
+        try:
+            about = json.loads((path / STATE).read_text())
+            return TrainingState(load_file(path / WEIGHTS), load_file(path / TRAINING), about, path)
+        except (OSError, ValueError, SafetensorError) as error:
+            problems.append(f"{path}: {error}")
+    if problems:
+        raise CheckpointError("no checkpoint can be read; start afresh. " + "; ".join(problems))
+    return None

@@ -1,0 +1,164 @@
+"""A model that is being trained: its parameters, its optimiser and one step of learning. It knows nothing of epochs or of files.
+
+No step waits for the device: losses stay there, and a non-finite loss or gradient blocks that update and every later one on the
+device itself, until the host asks and stops.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from uqlob_models.checkpoints import CheckpointError, build, load_model
+from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.dataset import WindowDataset
+from uqlob_models.losses import class_weights
+from uqlob_models.model import UqModel
+from uqlob_models.objectives import loss_terms
+from uqlob_models.sampling import Batch, Mirror
+from uqlob_models.schedule import learning_rate
+
+OPTIMISER_STATE = ("step", "exp_avg", "exp_avg_sq")
+
+
+def choose_device(config: TrainingConfig) -> torch.device:
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+class Learner:
+    """Everything that a step changes is in `weights` and `tensors`, which is what a checkpoint saves."""
+
+    def __init__(
+        self, objective: Objective, dataset: WindowDataset, config: TrainingConfig, total_steps: int, encoder: Path | None = None
+    ) -> None:
+        self.objective, self.config, self.total_steps = objective, config, total_steps
+        self.stage = config.stage(objective)
+        self.device = choose_device(config)
+        torch.manual_seed(config.seed)
+        self.model = build(config, objective)
+        self._set_buffers(dataset)
+        if encoder is not None:
+            self._load_encoder(encoder)
+        self.model.to(self.device)
+        labelled = dataset.label[dataset.targets("train", 0)]
+        self.class_weight = class_weights(torch.from_numpy(labelled)).to(self.device)
+        self.mirror = Mirror().to(self.device)
+        self.groups = self._groups()
+        # Fused: the device can be told to skip an update (found_inf), which keeps bad steps out without a wait.
+        parameters = [{"params": list(group.values())} for group in self.groups.values()]
+        self.optimiser = torch.optim.AdamW(parameters, lr=1.0, weight_decay=self.stage.weight_decay, fused=True)
+        self.bad_step = torch.full((), -1, dtype=torch.int64, device=self.device)
+        self.sums: dict[str, Tensor] = {}
+        if config.compile and self.device.type == "cuda":
+            part = self.model.encoder if isinstance(self.model, UqModel) else self.model
+            part.encode = torch.compile(part.encode, dynamic=True)  # type: ignore[method-assign]
+
+    def _set_buffers(self, dataset: WindowDataset) -> None:
+        encoder = self.model.encoder if isinstance(self.model, UqModel) else self.model
+        mean, std = (torch.as_tensor(array, dtype=torch.float32) for array in (dataset.feature_mean, dataset.feature_std))
+        encoder.input.set_scales(mean, std)
+        if isinstance(self.model, UqModel):
+            self.model.y_ref.fill_(dataset.y_ref)
+
+    def _load_encoder(self, path: Path) -> None:
+        if not isinstance(self.model, UqModel):
+            raise ValueError("pretraining starts from nothing: it takes no encoder")
+        saved = load_model(path)
+        if saved.config.encoder != self.config.encoder:
+            raise CheckpointError(f"the encoder in {path} was pretrained with other settings: pretrain it again")
+        weights = saved.encoder().state_dict()
+        scales = {name: value for name, value in self.model.encoder.state_dict().items() if name in ("input.mean", "input.std")}
+        if any(not torch.equal(weights[name], value) for name, value in scales.items()):
+            raise CheckpointError(f"the encoder in {path} was pretrained with other feature scales: pretrain it again")
+        self.model.encoder.load_state_dict(weights)
+
+    def _groups(self) -> dict[str, dict[str, nn.Parameter]]:
+        """Parameters by learning rate. The logits serve pretraining alone, and are left as they are afterwards."""
+        groups: dict[str, dict[str, nn.Parameter]] = {"encoder": {}, "head": {}}
+        for name, parameter in self.model.named_parameters():
+            if self.objective == "pretraining":
+                groups["head" if name.startswith("logits.") else "encoder"][name] = parameter
+            elif not name.startswith("encoder.logits."):
+                groups["encoder" if name.startswith("encoder.") else "head"][name] = parameter
+        return groups
+
+    def rates(self, step: int) -> dict[str, float]:
+        peaks = {"encoder": self.stage.encoder_rate, "head": self.stage.head_rate}
+        return {name: learning_rate(step, self.total_steps, peak, self.stage.schedule) for name, peak in peaks.items()}
+
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of a batch that is on the device already, with the mirror applied."""
+        if self.stage.mirror:
+            batch = batch.mirrored(self.mirror)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
+            return loss_terms(self.model, batch, self.config, self.class_weight)
+
+    def learn(self, batch: Batch, step: int) -> None:
+        """One optimiser step, number `step` from 0."""
+        self.model.train()
+        batch = batch.to(self.device)
+        terms = self.terms(batch)
+        self.optimiser.zero_grad(set_to_none=True)
+        terms["loss"].backward()
+        parameters = [parameter for group in self.groups.values() for parameter in group.values() if parameter.grad is not None]
+        limit = self.stage.clip_norm or float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        finite = torch.isfinite(terms["loss"].detach()) & torch.isfinite(norm)
+        self.bad_step = torch.where((self.bad_step < 0) & ~finite, step, self.bad_step)
+        self.optimiser.found_inf = (self.bad_step >= 0).float()  # type: ignore[attr-defined]
+        for group, rate in zip(self.optimiser.param_groups, self.rates(step).values(), strict=True):
+            group["lr"] = rate
+        self.optimiser.step()
+        self.model.project_parameters()
+        count = len(batch.y)
+        for name, value in {**terms, "gradient_norm": norm}.items():
+            so_far = self.sums.get(name, torch.zeros((), dtype=torch.float64, device=self.device))
+            self.sums[name] = so_far + value.detach().double() * count
+        targets = self.sums.get("targets", torch.zeros((), dtype=torch.float64, device=self.device))
+        self.sums["targets"] = targets + count
+
+    def first_bad_step(self) -> int | None:
+        """Waits for the device."""
+        step = int(self.bad_step)
+        return step if step >= 0 else None
+
+    def take_averages(self) -> dict[str, float]:
+        """Mean of every term over the targets seen since this was last asked."""
+        sums = {name: float(value) for name, value in self.sums.items()}
+        self.sums = {}
+        targets = sums.pop("targets", 0.0)
+        return {name: value / targets for name, value in sums.items()} if targets else {}
+
+    def weights(self) -> dict[str, Tensor]:
+        return self.model.state_dict()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Optimiser moments, random state and running sums, by name."""
+        tensors: dict[str, Tensor] = {"random/cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            tensors["random/cuda"] = torch.cuda.get_rng_state(self.device)
+        for group in self.groups.values():
+            for name, parameter in group.items():
+                for key, value in self.optimiser.state.get(parameter, {}).items():
+                    tensors[f"optimiser/{key}/{name}"] = value
+        return tensors | {f"sums/{name}": value for name, value in self.sums.items()}
+
+    def restore(self, weights: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
+        """The inverse of `weights` and `tensors`."""
+        self.model.load_state_dict(weights)
+        for group in self.groups.values():
+            for name, parameter in group.items():
+                if f"optimiser/step/{name}" in tensors:
+                    state = {key: tensors[f"optimiser/{key}/{name}"].to(self.device) for key in OPTIMISER_STATE}
+                    self.optimiser.state[parameter] = state
+        prefix = "sums/"
+        self.sums = {
+            name.removeprefix(prefix): value.to(self.device) for name, value in tensors.items() if name.startswith(prefix)
+        }
+        torch.set_rng_state(tensors["random/cpu"])
+        if self.device.type == "cuda" and "random/cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random/cuda"], self.device)

@@ -1,0 +1,88 @@
+"""The three objectives behind one interface: the loss of a batch, and the metrics of a split."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from uqlob_models import metrics
+from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.dataset import WindowDataset
+from uqlob_models.encoders import Encoder
+from uqlob_models.losses import regression_terms, weighted_cross_entropy
+from uqlob_models.model import UqModel
+from uqlob_models.prediction import context_sensitivity, predict_classification, predict_encoder, predict_regression
+from uqlob_models.sampling import Batch
+
+# What early stopping and the best checkpoint look at.
+SELECTION_METRIC: dict[Objective, str] = {
+    "pretraining": "macro_f1",
+    "regression": "weighted_r2",
+    "classification": "macro_f1",
+}
+
+
+def loss_terms(model: Encoder | UqModel, batch: Batch, config: TrainingConfig, class_weight: Tensor) -> dict[str, Tensor]:
+    """`loss`, which is minimised, and the terms that it is made of. Losses are computed in float32 whatever the model runs in."""
+    if isinstance(model, Encoder):
+        logits = model(batch.tokens, batch.continuous)
+        return {"loss": weighted_cross_entropy(logits.float(), batch.label, class_weight)}
+    outputs = model(batch.tokens, batch.continuous, batch.context_y, batch.target, batch.context)
+    if model.kind == "classification":
+        return {"loss": weighted_cross_entropy(outputs.float(), batch.label, class_weight)}
+    with torch.autocast(outputs.device.type, enabled=False):
+        mean, variance = model.gaussian(outputs)
+        return regression_terms(mean, variance, batch.y, batch.delta, config.loss)
+
+
+def validate(
+    model: Encoder | UqModel, dataset: WindowDataset, targets: NDArray[np.int64], config: TrainingConfig
+) -> dict[str, float]:
+    """Metrics of labelled targets. A forecast that is not finite is an error here, not a bad score."""
+    if isinstance(model, Encoder):
+        return _class_metrics(dataset, targets, predict_encoder(model, dataset, targets).probabilities)
+    context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
+    sensitivity = context_sensitivity(model, dataset, targets, context_y) if config.head.context else {"context_sensitivity": 0.0}
+    if model.kind == "classification":
+        probabilities = predict_classification(model, dataset, targets, context_y=context_y).probabilities
+        return {**_class_metrics(dataset, targets, probabilities), **sensitivity}
+    forecast = predict_regression(model, dataset, targets, context_y=context_y)
+    _require_finite(dataset, targets, np.stack([forecast.mean, forecast.std], axis=1))
+    y, mean, std, delta = dataset.y[targets], forecast.mean, forecast.std, dataset.delta[targets]
+    predicted = np.where(mean >= delta, 1, np.where(mean <= -delta, 0, 2))  # the label rule, k = 1
+    return {
+        "weighted_r2": metrics.weighted_r2(y, mean, dataset.y_ref, config.loss.p, config.loss.w_max),
+        "nlpd": metrics.nlpd(y, mean, std),
+        "coverage_68": metrics.coverage(y, mean, std, 0.68),
+        "coverage_95": metrics.coverage(y, mean, std, 0.95),
+        "directional_f1": metrics.directional_f1(dataset.label[targets], predicted),
+        "mean_std": float(std.mean()),
+        **sensitivity,
+    }
+
+
+def _class_metrics(dataset: WindowDataset, targets: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict[str, float]:
+    _require_finite(dataset, targets, probabilities)
+    true, predicted = dataset.label[targets], probabilities.argmax(axis=1)
+    likelihood = probabilities[np.arange(len(true)), true]
+    return {
+        "macro_f1": metrics.macro_f1(true, predicted),
+        "directional_f1": metrics.directional_f1(true, predicted),
+        "log_loss": float(-np.log(np.maximum(likelihood, np.finfo(np.float64).tiny)).mean()),
+    }
+
+
+def _require_finite(dataset: WindowDataset, targets: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+    bad = ~np.isfinite(values).all(axis=1)
+    if bad.any():
+        example = ", ".join(dataset.describe(targets[bad][:3]))
+        raise FloatingPointError(f"{int(bad.sum())} of {len(targets)} forecasts are not finite, for example those of {example}")
+
+
+def better(value: float, best: float | None) -> bool:
+    """NaN (a metric that is not defined on this split) is never better."""
+    return not math.isnan(value) and (best is None or value > best)
