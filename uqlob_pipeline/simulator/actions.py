@@ -3,7 +3,27 @@
 import numpy as np
 from numba import njit
 
-from uqlob_pipeline.simulator.feed import ADD, DELETE, EVENTS_HELD, FILLS_HELD, MODIFY, TOUCHES_HELD, Feed, Message, put_trades
+from uqlob_pipeline.simulator.feed import (
+    ADD,
+    DELETE,
+    E_CELL,
+    E_KEY,
+    E_KIND,
+    E_LOTS,
+    E_SIDE,
+    E_TIME,
+    EVENTS_HELD,
+    F_CELL,
+    F_LOTS,
+    FILLS_HELD,
+    MODIFY,
+    T_CELL,
+    T_LOTS,
+    T_SIDE,
+    TOUCHES_HELD,
+    Feed,
+    Message,
+)
 from uqlob_pipeline.simulator.ladder import (
     ASK,
     ASK_ORDERS,
@@ -12,14 +32,22 @@ from uqlob_pipeline.simulator.ladder import (
     BID,
     BID_LEVELS,
     BID_ORDERS,
+    CELL,
+    HEAD,
+    KEY,
+    LEVEL_LOTS,
+    LOTS,
     RING_MASK,
+    SIDE,
+    TIME,
     Ladder,
     insert,
     remove,
     resize,
 )
 from uqlob_pipeline.simulator.latent import LEAD, LOG_VOLATILITY, REFERENCE, Dynamics
-from uqlob_pipeline.simulator.randomness import exponential, mix, normal, uniform
+from uqlob_pipeline.simulator.lines import put_trades
+from uqlob_pipeline.simulator.randomness import exponential, normal, uniform
 
 DEEPEST = 900  # cells from the reference price at which an order may be placed
 STALE = 1500  # cells from it at which an order is taken away
@@ -28,11 +56,11 @@ FEWEST_LEVELS = 14  # no market order takes a side below this, and adds go there
 
 @njit(cache=True, nogil=True)
 def _note(
-    message: Message, kind: np.int64, side: np.int64, key: np.uint64, cell: np.int64, lots: np.int64, time: np.int64
+    message: Message, kind: np.int64, side: np.int64, key: np.int64, cell: np.int64, lots: np.int64, time: np.int64
 ) -> None:
     i = message.count[EVENTS_HELD]
-    message.kind[i], message.side[i], message.key[i] = kind, side, key
-    message.cell[i], message.lots[i], message.time[i] = cell, lots, time
+    message.held[E_KIND, i], message.held[E_SIDE, i], message.held[E_KEY, i] = kind, side, key
+    message.held[E_CELL, i], message.held[E_LOTS, i], message.held[E_TIME, i] = cell, lots, time
     message.count[EVENTS_HELD] = i + 1
 
 
@@ -40,17 +68,19 @@ def _note(
 def _touch(ladder: Ladder, message: Message, side: np.int64, cell: np.int64) -> None:
     count = message.count[TOUCHES_HELD]
     for i in range(count):
-        if message.touched_cell[i] == cell and message.touched_side[i] == side:
+        if message.held[T_CELL, i] == cell and message.held[T_SIDE, i] == side:
             return
-    head = ladder.level_head[cell & RING_MASK]
-    message.touched_side[count], message.touched_cell[count] = side, cell
-    message.touched_lots[count] = ladder.level_lots[cell & RING_MASK] if head >= 0 and ladder.order_side[head] == side else 0
+    head = ladder.levels[HEAD, cell & RING_MASK]
+    message.held[T_SIDE, count], message.held[T_CELL, count] = side, cell
+    message.held[T_LOTS, count] = (
+        ladder.levels[LEVEL_LOTS, cell & RING_MASK] if head >= 0 and ladder.orders[SIDE, head] == side else 0
+    )
     message.count[TOUCHES_HELD] = count + 1
 
 
 @njit(cache=True, nogil=True)
 def place_order(
-    ladder: Ladder, message: Message, side: np.int64, cell: np.int64, lots: np.int64, now: np.int64, key: np.uint64
+    ladder: Ladder, message: Message, side: np.int64, cell: np.int64, lots: np.int64, now: np.int64, key: np.int64
 ) -> bool:
     _touch(ladder, message, side, cell)
     if insert(ladder, side, cell, lots, now, key) < 0:
@@ -61,17 +91,17 @@ def place_order(
 
 @njit(cache=True, nogil=True)
 def take_away(ladder: Ladder, message: Message, order: np.int64, time: np.int64) -> None:
-    side, cell = ladder.order_side[order], ladder.order_cell[order]
+    side, cell = ladder.orders[SIDE, order], ladder.orders[CELL, order]
     _touch(ladder, message, side, cell)
-    _note(message, DELETE, side, ladder.order_key[order], cell, ladder.order_lots[order], time)
+    _note(message, DELETE, side, ladder.orders[KEY, order], cell, ladder.orders[LOTS, order], time)
     remove(ladder, order)
 
 
 @njit(cache=True, nogil=True)
 def change_size(ladder: Ladder, message: Message, order: np.int64, lots: np.int64, now: np.int64) -> None:
-    side, cell = ladder.order_side[order], ladder.order_cell[order]
+    side, cell = ladder.orders[SIDE, order], ladder.orders[CELL, order]
     _touch(ladder, message, side, cell)
-    _note(message, MODIFY, side, ladder.order_key[order], cell, lots, now)
+    _note(message, MODIFY, side, ladder.orders[KEY, order], cell, lots, now)
     resize(ladder, order, lots)
 
 
@@ -101,7 +131,7 @@ def draw_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics
 
 @njit(cache=True, nogil=True)
 def add_somewhere(
-    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, counter: np.ndarray
+    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, key: np.int64
 ) -> bool:
     tilt = dynamics.signal * x[LEAD]
     side = BID if uniform(rng) < 0.5 * (1.0 + dynamics.add_tilt * tilt) else ASK
@@ -110,8 +140,7 @@ def add_somewhere(
             side = poor
     sign = 1.0 if side == BID else -1.0
     lots = draw_lots(x, rng, dynamics, dynamics.size_tilt * tilt * sign)
-    counter[0] += 1
-    return place_order(ladder, message, side, draw_cell(ladder, x, rng, dynamics, side), lots, now, mix(np.uint64(counter[0])))
+    return place_order(ladder, message, side, draw_cell(ladder, x, rng, dynamics, side), lots, now, key)
 
 
 @njit(cache=True, nogil=True)
@@ -119,8 +148,8 @@ def pick_order(ladder: Ladder, x: np.ndarray, rng: np.ndarray, side: np.int64) -
     """An order of the side, near ones more often: deep ones rest for a long time."""
     order = np.int64(-1)
     for _ in range(6):
-        order = ladder.live[side, np.int64(uniform(rng) * ladder.tally[BID_ORDERS + side])]
-        distance = abs(ladder.order_cell[order] - x[REFERENCE])
+        order = ladder.pool[side, np.int64(uniform(rng) * ladder.tally[BID_ORDERS + side])]
+        distance = abs(ladder.orders[CELL, order] - x[REFERENCE])
         if uniform(rng) < max(0.04, np.exp(-distance / 25.0)):
             break
     return order
@@ -128,7 +157,7 @@ def pick_order(ladder: Ladder, x: np.ndarray, rng: np.ndarray, side: np.int64) -
 
 @njit(cache=True, nogil=True)
 def cancel_somewhere(
-    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, cursor: np.ndarray
+    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, cursor: np.int64
 ) -> None:
     tally = ladder.tally
     share = tally[BID_ORDERS] / (tally[BID_ORDERS] + tally[ASK_ORDERS])
@@ -136,9 +165,8 @@ def cancel_somewhere(
     if tally[BID_LEVELS + side] <= FEWEST_LEVELS:
         side = ASK - side
     # A cursor walks over all orders, so that none is forgotten where the price left it.
-    cursor[0] += 1
-    order = ladder.live[side, cursor[0] % tally[BID_ORDERS + side]]
-    if abs(ladder.order_cell[order] - x[REFERENCE]) < STALE:
+    order = ladder.pool[side, cursor % tally[BID_ORDERS + side]]
+    if abs(ladder.orders[CELL, order] - x[REFERENCE]) < STALE:
         order = pick_order(ladder, x, rng, side)
     take_away(ladder, message, order, now)
 
@@ -150,8 +178,8 @@ def amend_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.nda
     if ladder.tally[BID_LEVELS + side] <= FEWEST_LEVELS:
         return
     order = pick_order(ladder, x, rng, side)
-    key, lots = ladder.order_key[order], ladder.order_lots[order]
-    take_away(ladder, message, order, ladder.order_time[order])
+    key, lots = ladder.orders[KEY, order], ladder.orders[LOTS, order]
+    take_away(ladder, message, order, ladder.orders[TIME, order])
     place_order(ladder, message, side, draw_cell(ladder, x, rng, dynamics, side), lots, now, key)
 
 
@@ -159,10 +187,10 @@ def amend_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.nda
 def modify_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64) -> None:
     side = BID if uniform(rng) < 0.5 else ASK
     order = pick_order(ladder, x, rng, side)
-    lots = np.int64(max(ladder.order_lots[order] * (0.3 + 1.4 * uniform(rng)), dynamics.minimum_lots))
-    if lots != ladder.order_lots[order]:
+    lots = np.int64(max(ladder.orders[LOTS, order] * (0.3 + 1.4 * uniform(rng)), dynamics.minimum_lots))
+    if lots != ladder.orders[LOTS, order]:
         change_size(ladder, message, order, lots, now)
-        ladder.order_time[order] = now
+        ladder.orders[TIME, order] = now
 
 
 @njit(cache=True, nogil=True)
@@ -184,17 +212,17 @@ def market_order(
         cell = ladder.tally[BEST_BID + side]
         if (cell > limit) if buyer else (cell < limit):
             break
-        order = ladder.level_head[cell & RING_MASK]
-        fill = min(lots, ladder.order_lots[order])
+        order = ladder.levels[HEAD, cell & RING_MASK]
+        fill = min(lots, ladder.orders[LOTS, order])
         i = message.count[FILLS_HELD]
-        message.fill_cell[i], message.fill_lots[i] = cell, fill
+        message.held[F_CELL, i], message.held[F_LOTS, i] = cell, fill
         message.count[FILLS_HELD] = i + 1
-        if fill == ladder.order_lots[order]:
+        if fill == ladder.orders[LOTS, order]:
             take_away(ladder, message, order, now)
-            if ladder.level_head[cell & RING_MASK] < 0:
+            if ladder.levels[HEAD, cell & RING_MASK] < 0:
                 levels -= 1
         else:
-            change_size(ladder, message, order, ladder.order_lots[order] - fill, now)
+            change_size(ladder, message, order, ladder.orders[LOTS, order] - fill, now)
         lots -= fill
         filled += fill
     put_trades(ladder, message, feed, now, buyer, market)

@@ -34,9 +34,9 @@ from uqlob_pipeline.simulator.feed import (
     USED,
     new_feed,
     new_message,
-    put_snapshot,
 )
 from uqlob_pipeline.simulator.ladder import BEST_ASK, BEST_BID, empty_ladder
+from uqlob_pipeline.simulator.lines import put_snapshot
 from uqlob_pipeline.simulator.randomness import seed_number
 from uqlob_pipeline.simulator.settings import MarketSettings
 from uqlob_pipeline.simulator.symbols import symbol_spec
@@ -54,8 +54,7 @@ class Chunk(NamedTuple):
     """A stretch of the day. `lines` says, in the order of time, to which channel each line belongs and how long it is."""
 
     data: dict[str, bytes]
-    line_channel: np.ndarray
-    line_size: np.ndarray
+    lines: np.ndarray
     latent: np.ndarray
     events: int  # so far, this chunk included
     messages: int
@@ -93,12 +92,12 @@ class SimulatedDay:
 
     def _put_line(self, channel: int, line: bytes) -> None:
         feed = self.market.feed
-        buffer = (feed.level3, feed.book, feed.trade)[channel]
+        buffer = feed.text[channel]
         at = int(feed.tally[USED + channel])
         buffer[at : at + len(line) + 1] = np.frombuffer(line + b"\n", dtype=np.uint8)
         feed.tally[USED + channel] = at + len(line) + 1
         count = int(feed.tally[LINES])
-        feed.line_channel[count], feed.line_size[count] = channel, len(line) + 1
+        feed.lines[0, count], feed.lines[1, count] = channel, len(line) + 1
         feed.tally[LINES] = count + 1
 
     def _connect(self, now: int) -> None:
@@ -180,11 +179,9 @@ class SimulatedDay:
     def _drain(self) -> Chunk:
         feed, ns = self.market.feed, self.market.ns
         tally, lines, samples = feed.tally, int(feed.tally[LINES]), int(ns[SAMPLES])
-        buffers = (feed.level3, feed.book, feed.trade)
         chunk = Chunk(
-            data={CHANNELS[channel]: buffers[channel][: tally[USED + channel]].tobytes() for channel in self._channels()},
-            line_channel=feed.line_channel[:lines].copy(),
-            line_size=feed.line_size[:lines].copy(),
+            data={CHANNELS[channel]: feed.text[channel, : tally[USED + channel]].tobytes() for channel in self._channels()},
+            lines=feed.lines[:, :lines].copy(),
             latent=self.market.samples[:samples].copy(),
             events=int(tally[SENT_EVENTS]),
             messages=int(tally[SENT_MESSAGES]),
@@ -205,7 +202,7 @@ def day_messages(symbol: str, day: dt.date, settings: MarketSettings) -> Iterato
     """(channel, line) of every message of a day, in the order of time across channels; lines end without a newline."""
     for chunk in SimulatedDay(symbol, day, settings).chunks():
         at = dict.fromkeys(CHANNELS, 0)
-        for code, size in zip(chunk.line_channel.tolist(), chunk.line_size.tolist(), strict=True):
+        for code, size in zip(*chunk.lines.tolist(), strict=True):
             channel = CHANNELS[code]
             start = at[channel]
             at[channel] = start + size

@@ -15,17 +15,7 @@ from uqlob_pipeline.simulator.actions import (
     place_order,
     take_away,
 )
-from uqlob_pipeline.simulator.feed import (
-    EVENTS_HELD,
-    LINES,
-    SENT_EVENTS,
-    TOUCHES_HELD,
-    USED,
-    Feed,
-    Message,
-    close_message,
-    put_heartbeats,
-)
+from uqlob_pipeline.simulator.feed import EVENTS_HELD, LINES, SENT_EVENTS, TOUCHES_HELD, USED, Feed, Message
 from uqlob_pipeline.simulator.ladder import (
     ASK,
     ASK_LEVELS,
@@ -35,8 +25,10 @@ from uqlob_pipeline.simulator.ladder import (
     BID,
     BID_LEVELS,
     BID_ORDERS,
+    HEAD,
     NO_BOUND,
     RING_MASK,
+    TICKS_PER_CELL,
     Ladder,
     cell_tick,
 )
@@ -56,12 +48,13 @@ from uqlob_pipeline.simulator.latent import (
     price_impact,
     start_latent,
 )
+from uqlob_pipeline.simulator.lines import close_message, put_heartbeats
 from uqlob_pipeline.simulator.randomness import exponential, mix, normal, uniform
 
 # How `advance` ended.
 REACHED_TIME, REACHED_EVENTS, BUFFERS_FULL, POOL_EXHAUSTED, BOOK_LOST = range(5)
-# Indices into Clock.ns.
-NOW, NEXT, JOIN, NEXT_LATENT, NEXT_HEARTBEAT, NEXT_SAMPLE, SAMPLES = range(7)
+# Indices into Market.ns.
+NOW, NEXT, JOIN, NEXT_LATENT, NEXT_HEARTBEAT, NEXT_SAMPLE, SAMPLES, ORDER_COUNTER, CURSOR = range(9)
 MARGIN_BYTES = 1 << 20
 SEEDED_LEVELS = 320
 
@@ -75,8 +68,6 @@ class Market(NamedTuple):
     x: np.ndarray  # the hidden state
     rng: np.ndarray
     ns: np.ndarray
-    counter: np.ndarray  # order keys
-    cursor: np.ndarray
     samples: np.ndarray  # (n, len(LATENT_COLUMNS))
 
 
@@ -87,9 +78,7 @@ def new_market(ladder: Ladder, message: Message, feed: Feed, seed: np.uint64) ->
         feed=feed,
         x=np.zeros(STATE_SIZE),
         rng=np.array([seed], dtype=np.uint64),
-        ns=np.zeros(7, dtype=np.int64),
-        counter=np.array([int(seed >> np.uint64(2))], dtype=np.int64),
-        cursor=np.zeros(1, dtype=np.int64),
+        ns=np.array([0, 0, 0, 0, 0, 0, 0, int(seed >> np.uint64(2)), 0], dtype=np.int64),
         samples=np.zeros((4096, len(LATENT_COLUMNS))),
     )
 
@@ -110,10 +99,16 @@ def open_market(market: Market, dynamics: Dynamics, opening_cell: float, start_n
             age = np.int64(min(2.0 + level * level * 0.5, 7200.0) * 1e9)
             for queued in range(orders):
                 time = start_ns - 1 - np.int64(age * (orders - queued - uniform(rng)) / orders)
-                market.counter[0] += 1
+                market.ns[ORDER_COUNTER] += 1
                 lots = draw_lots(x, rng, dynamics, 0.0)
                 if not place_order(
-                    market.ladder, market.message, side, touch + sign * level, lots, time, mix(np.uint64(market.counter[0]))
+                    market.ladder,
+                    market.message,
+                    side,
+                    touch + sign * level,
+                    lots,
+                    time,
+                    np.int64(mix(np.uint64(market.ns[ORDER_COUNTER]))),
                 ):
                     return False
                 market.message.count[EVENTS_HELD], market.message.count[TOUCHES_HELD] = 0, 0
@@ -161,7 +156,7 @@ def _pull_stale_quotes(market: Market, dynamics: Dynamics, side: np.int64) -> No
         cell = ladder.tally[BEST_BID + side]
         if (cell > x[REFERENCE]) if side == ASK else (cell < x[REFERENCE]):
             return
-        take_away(ladder, message, ladder.level_head[cell & RING_MASK], now)
+        take_away(ladder, message, ladder.levels[HEAD, cell & RING_MASK], now)
 
 
 @njit(cache=True, nogil=True)
@@ -195,8 +190,10 @@ def _act(market: Market, dynamics: Dynamics) -> bool:
     resting = tally[BID_ORDERS] + tally[ASK_ORDERS]
     poor = min(tally[BID_LEVELS], tally[ASK_LEVELS]) <= 14
     if poor or uniform(rng) * (1.0 + resting / dynamics.target_orders) < 1.0:
-        return add_somewhere(ladder, message, x, rng, dynamics, now, market.counter)
-    cancel_somewhere(ladder, message, x, rng, dynamics, now, market.cursor)
+        market.ns[ORDER_COUNTER] += 1
+        return add_somewhere(ladder, message, x, rng, dynamics, now, np.int64(mix(np.uint64(market.ns[ORDER_COUNTER]))))
+    market.ns[CURSOR] += 1  # walks over all orders, so that none is forgotten where the price left it
+    cancel_somewhere(ladder, message, x, rng, dynamics, now, market.ns[CURSOR])
     return True
 
 
@@ -204,7 +201,7 @@ def _act(market: Market, dynamics: Dynamics) -> bool:
 def _sample(market: Market, dynamics: Dynamics) -> None:
     ladder, x, ns = market.ladder, market.x, market.ns
     row = market.samples[ns[SAMPLES]]
-    width = float(ladder.ticks_per_cell[0])
+    width = float(ladder.tally[TICKS_PER_CELL])
     row[0], row[1] = float(ns[NEXT_SAMPLE]), x[REFERENCE] * width
     row[2] = 0.5 * (cell_tick(ladder, ladder.tally[BEST_BID]) + cell_tick(ladder, ladder.tally[BEST_ASK]))
     row[3], row[4], row[5] = dynamics.signal * x[PRESSURE], dynamics.signal * x[LEAD], x[LOG_VOLATILITY]
@@ -215,11 +212,10 @@ def _sample(market: Market, dynamics: Dynamics) -> None:
 @njit(cache=True, nogil=True)
 def _room(market: Market) -> bool:
     feed = market.feed
-    sizes = (feed.level3.size, feed.book.size if feed.depth[1] > 0 else NO_BOUND, feed.trade.size)
     for channel in range(3):
-        if feed.tally[USED + channel] + MARGIN_BYTES > sizes[channel]:
+        if feed.tally[USED + channel] + MARGIN_BYTES > feed.text.shape[1]:
             return False
-    return feed.tally[LINES] + 64 < feed.line_size.size and market.ns[SAMPLES] + 1 < market.samples.shape[0]
+    return feed.tally[LINES] + 64 < feed.lines.shape[1] and market.ns[SAMPLES] + 1 < market.samples.shape[0]
 
 
 @njit(cache=True, nogil=True)

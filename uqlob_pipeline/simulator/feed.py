@@ -1,389 +1,73 @@
-"""What subscribers of the simulated exchange receive: level3, book and trade messages, rendered with their checksums.
-
-A `Message` collects what happens in one engine message; `close_message` turns it into lines. A depth-limited feed shows
-what Kraken's would: nothing about orders beyond its last level, no delete for what leaves the depth, and an `add` with
-the old timestamp for each order of a level that comes back into it.
-"""
+"""What the subscribers of the simulated exchange hold: the open message, the lines written so far, and what they were last shown."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from uqlob_pipeline.simulator.ladder import (
-    ASK,
-    BEST_BID,
-    BID,
-    BID_LEVELS,
-    NO_BOUND,
-    RING_MASK,
-    Ladder,
-    book_checksum,
-    boundary,
-    cell_tick,
-    deeper,
-    level3_checksum,
-)
-from uqlob_pipeline.simulator.rendering import put_decimal, put_integer, put_order_id, put_text, put_time
+from uqlob_pipeline.simulator.ladder import BID, NO_BOUND
 
 LEVEL3, BOOK, TRADE = 0, 1, 2
 CHANNELS = ("level3", "book", "trade")
 ADD, MODIFY, DELETE = 0, 1, 2
 MESSAGE_EVENTS = 4096
 
+# Rows of Message.held: the events, the levels touched (with their quantity before the message), the fills of one taker.
+E_KIND, E_SIDE, E_KEY, E_CELL, E_LOTS, E_TIME, T_SIDE, T_CELL, T_LOTS, F_CELL, F_LOTS = range(11)
 # Indices into Message.count.
 EVENTS_HELD, TOUCHES_HELD, FILLS_HELD = range(3)
-# Indices into Feed.tally.
-SENT_EVENTS, SENT_MESSAGES, SENT_TRADES, SENT_BOOK, TRADE_ID, MUTED, LOSE_NEXT, LOST, LINES = range(9)
-USED = 9  # and the two after it: bytes used of each channel's buffer
+# Indices into Feed.tally; USED is followed by the bytes used of each channel's buffer, DEPTH by each channel's depth (0: not wanted).
+SENT_EVENTS, SENT_MESSAGES, SENT_TRADES, SENT_BOOK, TRADE_ID, MUTED, LOSE_NEXT, LOST, LINES, PRICE_PRECISION, QTY_PRECISION = (
+    range(11)
+)
+USED, DEPTH = 11, 14
 
 
 class Message(NamedTuple):
-    """The engine message that is being put together."""
+    """The engine message that is being put together. Few arrays: numba counts references to each at every call."""
 
-    kind: np.ndarray
-    side: np.ndarray
-    key: np.ndarray
-    cell: np.ndarray
-    lots: np.ndarray
-    time: np.ndarray
-    touched_side: np.ndarray
-    touched_cell: np.ndarray
-    touched_lots: np.ndarray  # the level's quantity before the message
-    fill_cell: np.ndarray
-    fill_lots: np.ndarray
+    held: np.ndarray  # int64, (11 rows above, MESSAGE_EVENTS)
     count: np.ndarray
 
 
 class Feed(NamedTuple):
     """Where lines go, and what the subscribers were last shown."""
 
-    level3: np.ndarray
-    book: np.ndarray
-    trade: np.ndarray
-    line_channel: np.ndarray  # channel of each line, in the order of time
-    line_size: np.ndarray
+    text: np.ndarray  # uint8, a row a channel
+    lines: np.ndarray  # int64, (2, n): channel and size of each line, in the order of time
     tally: np.ndarray
     shown: np.ndarray  # (2 channels, 2 sides): the deepest cell shown
-    depth: np.ndarray  # level3 depth, book depth (0: no book channel)
-    precision: np.ndarray  # price, quantity
     symbol: np.ndarray  # "BTC/USD" with its quotes
 
 
 def new_message() -> Message:
-    def whole() -> np.ndarray:
-        return np.zeros(MESSAGE_EVENTS, dtype=np.int64)
-
-    return Message(
-        whole(), whole(), np.zeros(MESSAGE_EVENTS, dtype=np.uint64), whole(), whole(), whole(),
-        whole(), whole(), whole(), whole(), whole(), np.zeros(3, dtype=np.int64),
-    )  # fmt: skip
+    return Message(np.zeros((11, MESSAGE_EVENTS), dtype=np.int64), np.zeros(3, dtype=np.int64))
 
 
 def new_feed(symbol: str, precision: tuple[int, int], depth: int, level2: int | None, buffer_bytes: int) -> Feed:
-    lines = buffer_bytes // 64
+    tally = np.zeros(DEPTH + 2, dtype=np.int64)
+    tally[PRICE_PRECISION], tally[QTY_PRECISION] = precision
+    tally[DEPTH + LEVEL3], tally[DEPTH + BOOK] = depth, level2 or 0
     return Feed(
-        level3=np.zeros(buffer_bytes, dtype=np.uint8),
-        book=np.zeros(buffer_bytes if level2 else 1, dtype=np.uint8),
-        trade=np.zeros(buffer_bytes, dtype=np.uint8),
-        line_channel=np.zeros(lines, dtype=np.uint8),
-        line_size=np.zeros(lines, dtype=np.int64),
-        tally=np.zeros(USED + 3, dtype=np.int64),
+        text=np.zeros((3, buffer_bytes), dtype=np.uint8),
+        lines=np.zeros((2, buffer_bytes // 64), dtype=np.int64),
+        tally=tally,
         shown=np.array([[-NO_BOUND, NO_BOUND], [-NO_BOUND, NO_BOUND]], dtype=np.int64),
-        depth=np.array([depth, level2 or 0], dtype=np.int64),
-        precision=np.array(precision, dtype=np.int64),
         symbol=np.frombuffer(f'"{symbol}"'.encode(), dtype=np.uint8).copy(),
     )
 
 
-def _text(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), dtype=np.uint8).copy()
-
-
-_UPDATE_3 = _text('{"channel":"level3","type":"update","data":[{"checksum":')
-_SNAPSHOT_3 = _text('{"channel":"level3","type":"snapshot","data":[{"symbol":')
-_UPDATE_2 = _text('{"channel":"book","type":"update","data":[{"symbol":')
-_SNAPSHOT_2 = _text('{"channel":"book","type":"snapshot","data":[{"symbol":')
-_TRADES = _text('{"channel":"trade","type":"update","data":[')
-_HEARTBEAT = _text('{"channel":"heartbeat"}\n')
-_SYMBOL, _CHECKSUM, _TIMESTAMP = _text(',"symbol":'), _text(',"checksum":'), _text(',"timestamp":')
-_BIDS, _ASKS, _END = _text(',"bids":['), _text('],"asks":['), _text("}]}\n")
-_ADD, _MODIFY, _DELETE = (
-    _text('{"event":"add","order_id":'),
-    _text('{"event":"modify","order_id":'),
-    _text('{"event":"delete","order_id":'),
-)
-_ORDER, _LIMIT_PRICE, _ORDER_QTY = _text('{"order_id":'), _text(',"limit_price":'), _text(',"order_qty":')
-_PRICE, _QTY = _text('{"price":'), _text(',"qty":')
-_TRADE_SYMBOL, _BUY, _SELL = _text('{"symbol":'), _text(',"side":"buy","price":'), _text(',"side":"sell","price":')
-_MARKET, _LIMIT, _TRADE_ID = _text(',"ord_type":"market"'), _text(',"ord_type":"limit"'), _text(',"trade_id":')
-
-
 @njit(cache=True, nogil=True)
-def _line_done(feed: Feed, channel: np.int64, end: np.int64) -> None:
+def line_done(feed: Feed, channel: np.int64, end: np.int64) -> None:
+    """A line was written up to `end`, its newline included."""
     tally = feed.tally
-    feed.line_channel[tally[LINES]] = channel
-    feed.line_size[tally[LINES]] = end - tally[USED + channel]
+    feed.lines[0, tally[LINES]] = channel
+    feed.lines[1, tally[LINES]] = end - tally[USED + channel]
     tally[LINES] += 1
     tally[USED + channel] = end
 
 
 @njit(cache=True, nogil=True)
-def put_heartbeats(feed: Feed) -> None:
-    if feed.tally[MUTED]:
-        return
-    _line_done(feed, LEVEL3, put_text(feed.level3, feed.tally[USED + LEVEL3], _HEARTBEAT))
-    _line_done(feed, TRADE, put_text(feed.trade, feed.tally[USED + TRADE], _HEARTBEAT))
-    if feed.depth[1] > 0:
-        _line_done(feed, BOOK, put_text(feed.book, feed.tally[USED + BOOK], _HEARTBEAT))
-
-
-@njit(cache=True, nogil=True)
-def _put_order_rest(
-    out: np.ndarray, at: np.int64, precision: np.ndarray, key: np.uint64, tick: np.int64, lots: np.int64, time: np.int64
-) -> np.int64:
-    at = put_order_id(out, at, key)
-    at = put_text(out, at, _LIMIT_PRICE)
-    at = put_decimal(out, at, tick, precision[0])
-    at = put_text(out, at, _ORDER_QTY)
-    at = put_decimal(out, at, lots, precision[1])
-    at = put_text(out, at, _TIMESTAMP)
-    at = put_time(out, at, time, 9)
-    out[at] = 125
-    return at + 1
-
-
-@njit(cache=True, nogil=True)
-def _beyond(side: np.int64, cell: np.int64, bound: np.int64) -> bool:
+def beyond(side: np.int64, cell: np.int64, bound: np.int64) -> bool:
+    """Is a cell deeper than the last one shown?"""
     return cell < bound if side == BID else cell > bound
-
-
-@njit(cache=True, nogil=True)
-def _put_level3_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64, side: np.int64, bound: np.int64) -> tuple:
-    """The side's events that its subscribers can see, then the orders of the levels that come back into the depth."""
-    out, sent = feed.level3, 0
-    before = feed.shown[LEVEL3, side]
-    for i in range(message.count[EVENTS_HELD]):
-        if message.side[i] != side or _beyond(side, message.cell[i], before):
-            continue
-        if sent > 0:
-            out[at] = 44
-            at += 1
-        kind = message.kind[i]
-        at = put_text(out, at, _ADD if kind == ADD else (_MODIFY if kind == MODIFY else _DELETE))
-        tick = cell_tick(ladder, message.cell[i])
-        at = _put_order_rest(out, at, feed.precision, message.key[i], tick, message.lots[i], message.time[i])
-        sent += 1
-    if bound != before and _beyond(side, bound, before) and ladder.tally[BID_LEVELS + side] > 0:
-        cell = ladder.tally[BEST_BID + side]
-        for level in range(min(feed.depth[LEVEL3], ladder.tally[BID_LEVELS + side])):
-            if level > 0:
-                cell = deeper(ladder, side, cell)
-            if not _beyond(side, cell, before):
-                continue
-            order = ladder.level_head[cell & RING_MASK]
-            while order >= 0:
-                if sent > 0:
-                    out[at] = 44
-                    at += 1
-                at = put_text(out, at, _ADD)
-                tick = cell_tick(ladder, cell)
-                at = _put_order_rest(
-                    out, at, feed.precision, ladder.order_key[order], tick, ladder.order_lots[order], ladder.order_time[order]
-                )
-                sent += 1
-                order = ladder.order_next[order]
-    return at, sent
-
-
-@njit(cache=True, nogil=True)
-def _level_lots(ladder: Ladder, side: np.int64, cell: np.int64) -> np.int64:
-    """A level can change sides within one message: for the side that lost it, it is empty."""
-    place = cell & RING_MASK
-    head = ladder.level_head[place]
-    return ladder.level_lots[place] if head >= 0 and ladder.order_side[head] == side else np.int64(0)
-
-
-@njit(cache=True, nogil=True)
-def _put_level(ladder: Ladder, feed: Feed, at: np.int64, side: np.int64, cell: np.int64, first: bool) -> np.int64:
-    out = feed.book
-    if not first:
-        out[at] = 44
-        at += 1
-    at = put_text(out, at, _PRICE)
-    at = put_decimal(out, at, cell_tick(ladder, cell), feed.precision[0])
-    at = put_text(out, at, _QTY)
-    at = put_decimal(out, at, _level_lots(ladder, side, cell), feed.precision[1])
-    out[at] = 125
-    return at + 1
-
-
-@njit(cache=True, nogil=True)
-def _put_book_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64, side: np.int64, bound: np.int64) -> tuple:
-    sent = 0
-    before = feed.shown[BOOK, side]
-    for i in range(message.count[TOUCHES_HELD]):
-        cell = message.touched_cell[i]
-        if message.touched_side[i] != side or _beyond(side, cell, before) or _beyond(side, cell, bound):
-            continue
-        if _level_lots(ladder, side, cell) != message.touched_lots[i]:
-            at = _put_level(ladder, feed, at, side, cell, sent == 0)
-            sent += 1
-    if bound != before and _beyond(side, bound, before) and ladder.tally[BID_LEVELS + side] > 0:
-        cell = ladder.tally[BEST_BID + side]
-        for level in range(min(feed.depth[BOOK], ladder.tally[BID_LEVELS + side])):
-            if level > 0:
-                cell = deeper(ladder, side, cell)
-            if _beyond(side, cell, before):
-                at = _put_level(ladder, feed, at, side, cell, sent == 0)
-                sent += 1
-    return at, sent
-
-
-@njit(cache=True, nogil=True)
-def _touches_best_levels(ladder: Ladder, message: Message) -> bool:
-    bid, ask = boundary(ladder, BID, 8), boundary(ladder, ASK, 8)
-    for i in range(message.count[TOUCHES_HELD]):
-        side = message.touched_side[i]
-        if not _beyond(side, message.touched_cell[i], bid if side == BID else ask):
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def close_message(ladder: Ladder, message: Message, feed: Feed, now: np.int64) -> None:
-    """Render what was collected, with the checksum of the book after the whole of it."""
-    if message.count[EVENTS_HELD] == 0:
-        return
-    tally = feed.tally
-    bid, ask = boundary(ladder, BID, feed.depth[LEVEL3]), boundary(ladder, ASK, feed.depth[LEVEL3])
-    silent = tally[MUTED] != 0
-    if not silent and tally[LOSE_NEXT] > 0 and _touches_best_levels(ladder, message):
-        tally[LOSE_NEXT] -= 1
-        tally[LOST] += 1
-        silent = True
-    if not silent:
-        out = feed.level3
-        at = put_text(out, tally[USED + LEVEL3], _UPDATE_3)
-        at = put_integer(out, at, np.int64(level3_checksum(ladder)))
-        at = put_text(out, at, _SYMBOL)
-        at = put_text(out, at, feed.symbol)
-        at = put_text(out, at, _TIMESTAMP)
-        at = put_time(out, at, now, 9)
-        at = put_text(out, at, _BIDS)
-        at, bids = _put_level3_side(ladder, message, feed, at, BID, bid)
-        at = put_text(out, at, _ASKS)
-        at, asks = _put_level3_side(ladder, message, feed, at, ASK, ask)
-        if bids + asks > 0:
-            out[at] = 93
-            _line_done(feed, LEVEL3, put_text(out, at + 1, _END))
-            tally[SENT_EVENTS] += bids + asks
-            tally[SENT_MESSAGES] += 1
-    feed.shown[LEVEL3, BID], feed.shown[LEVEL3, ASK] = bid, ask
-    if feed.depth[BOOK] > 0:
-        bid, ask = boundary(ladder, BID, feed.depth[BOOK]), boundary(ladder, ASK, feed.depth[BOOK])
-        if not silent:
-            out = feed.book
-            at = put_text(out, tally[USED + BOOK], _UPDATE_2)
-            at = put_text(out, at, feed.symbol)
-            at = put_text(out, at, _BIDS)
-            at, bids = _put_book_side(ladder, message, feed, at, BID, bid)
-            at = put_text(out, at, _ASKS)
-            at, asks = _put_book_side(ladder, message, feed, at, ASK, ask)
-            if bids + asks > 0:
-                out[at] = 93
-                at = put_text(out, at + 1, _CHECKSUM)
-                at = put_integer(out, at, np.int64(book_checksum(ladder)))
-                at = put_text(out, at, _TIMESTAMP)
-                at = put_time(out, at, now, 6)
-                _line_done(feed, BOOK, put_text(out, at, _END))
-                tally[SENT_BOOK] += 1
-        feed.shown[BOOK, BID], feed.shown[BOOK, ASK] = bid, ask
-    message.count[EVENTS_HELD], message.count[TOUCHES_HELD] = 0, 0
-
-
-@njit(cache=True, nogil=True)
-def put_trades(ladder: Ladder, message: Message, feed: Feed, now: np.int64, buyer: bool, market: bool) -> None:
-    """One trade message a taker: a fill a maker. Its time is cut to microseconds, so never after the book message's."""
-    tally = feed.tally
-    fills = message.count[FILLS_HELD]
-    message.count[FILLS_HELD] = 0
-    if fills == 0:
-        return
-    if tally[MUTED]:
-        tally[TRADE_ID] += fills
-        return
-    out = feed.trade
-    at = put_text(out, tally[USED + TRADE], _TRADES)
-    for i in range(fills):
-        if i > 0:
-            out[at] = 44
-            at += 1
-        at = put_text(out, at, _TRADE_SYMBOL)
-        at = put_text(out, at, feed.symbol)
-        at = put_text(out, at, _BUY if buyer else _SELL)
-        at = put_decimal(out, at, cell_tick(ladder, message.fill_cell[i]), feed.precision[0])
-        at = put_text(out, at, _QTY)
-        at = put_decimal(out, at, message.fill_lots[i], feed.precision[1])
-        at = put_text(out, at, _MARKET if market else _LIMIT)
-        at = put_text(out, at, _TRADE_ID)
-        tally[TRADE_ID] += 1
-        at = put_integer(out, at, tally[TRADE_ID])
-        at = put_text(out, at, _TIMESTAMP)
-        at = put_time(out, at, now, 6)
-        out[at] = 125
-        at += 1
-    out[at], out[at + 1], out[at + 2] = 93, 125, 10
-    _line_done(feed, TRADE, at + 3)
-    tally[SENT_TRADES] += fills
-
-
-@njit(cache=True, nogil=True)
-def _put_snapshot_side(ladder: Ladder, feed: Feed, channel: np.int64, at: np.int64, side: np.int64) -> np.int64:
-    cell, first = ladder.tally[BEST_BID + side], True
-    for level in range(min(feed.depth[channel], ladder.tally[BID_LEVELS + side])):
-        if level > 0:
-            cell = deeper(ladder, side, cell)
-        if channel == BOOK:
-            at = _put_level(ladder, feed, at, side, cell, first)
-            first = False
-            continue
-        order = ladder.level_head[cell & RING_MASK]
-        while order >= 0:
-            if not first:
-                feed.level3[at] = 44
-                at += 1
-            first = False
-            at = put_text(feed.level3, at, _ORDER)
-            at = _put_order_rest(
-                feed.level3, at, feed.precision, ladder.order_key[order], cell_tick(ladder, cell),
-                ladder.order_lots[order], ladder.order_time[order],
-            )  # fmt: skip
-            order = ladder.order_next[order]
-    return at
-
-
-@njit(cache=True, nogil=True)
-def put_snapshot(ladder: Ladder, feed: Feed, channel: np.int64, now: np.int64) -> None:
-    """The whole visible book; what the subscriber knows from here on."""
-    tally = feed.tally
-    for side in (BID, ASK):
-        feed.shown[channel, side] = boundary(ladder, side, feed.depth[channel])
-    out = feed.level3 if channel == LEVEL3 else feed.book
-    at = put_text(out, tally[USED + channel], _SNAPSHOT_3 if channel == LEVEL3 else _SNAPSHOT_2)
-    at = put_text(out, at, feed.symbol)
-    if channel == LEVEL3:
-        at = put_text(out, at, _CHECKSUM)
-        at = put_integer(out, at, np.int64(level3_checksum(ladder)))
-    at = put_text(out, at, _BIDS)
-    at = _put_snapshot_side(ladder, feed, channel, at, BID)
-    at = put_text(out, at, _ASKS)
-    at = _put_snapshot_side(ladder, feed, channel, at, ASK)
-    out[at] = 93
-    at += 1
-    if channel == BOOK:
-        at = put_text(out, at, _CHECKSUM)
-        at = put_integer(out, at, np.int64(book_checksum(ladder)))
-    at = put_text(out, at, _TIMESTAMP)
-    at = put_time(out, at, now, 9 if channel == LEVEL3 else 6)
-    _line_done(feed, channel, put_text(out, at, _END))

@@ -20,60 +20,32 @@ MAX_ORDERS = 1 << 14
 NO_BOUND = np.int64(1) << 60
 
 # Indices into Ladder.tally.
-BEST_BID, BEST_ASK, BID_LEVELS, ASK_LEVELS, BID_ORDERS, ASK_ORDERS, FREE_ORDERS = range(7)
+BEST_BID, BEST_ASK, BID_LEVELS, ASK_LEVELS, BID_ORDERS, ASK_ORDERS, FREE_ORDERS, TICKS_PER_CELL = range(8)
+# Rows of Ladder.orders: TIME is the insert or amend time in ns, KEY is rendered as the order id, SLOT is the place in Ladder.pool.
+KEY, SIDE, CELL, LOTS, TIME, NEXT_ORDER, PREVIOUS, CRC, DIGITS, SLOT = range(10)
+# Rows of Ladder.levels.
+HEAD, TAIL, LEVEL_LOTS, LEVEL_CRC, LEVEL_DIGITS = range(5)
+FREE = 2  # row of Ladder.pool
 
 
 class Ladder(NamedTuple):
-    """Arrays only: numba passes them by reference and caches what it compiles."""
+    """Few arrays, all int64: numba passes them by reference, counting references to each at every call."""
 
-    order_key: np.ndarray  # uint64, rendered as the order id
-    order_side: np.ndarray
-    order_cell: np.ndarray
-    order_lots: np.ndarray
-    order_time: np.ndarray  # insert or amend time, ns
-    order_next: np.ndarray
-    order_prev: np.ndarray
-    order_crc: np.ndarray
-    order_digits: np.ndarray
-    order_slot: np.ndarray  # its place in `live`
-    live: np.ndarray  # (2, MAX_ORDERS): the orders of each side, in no order
-    free: np.ndarray
-    level_head: np.ndarray
-    level_tail: np.ndarray
-    level_lots: np.ndarray
-    level_crc: np.ndarray
-    level_digits: np.ndarray
+    orders: np.ndarray  # (10, MAX_ORDERS)
+    levels: np.ndarray  # (5, RING)
+    pool: np.ndarray  # (3, MAX_ORDERS): bid orders, ask orders, free places; in no order
     tally: np.ndarray
-    ticks_per_cell: np.ndarray
 
 
 def empty_ladder(ticks_per_cell: int) -> Ladder:
-    def zeros(size: int, kind: type) -> np.ndarray:
-        return np.zeros(size, dtype=kind)
-
-    tally = np.zeros(7, dtype=np.int64)
-    tally[BEST_BID], tally[BEST_ASK], tally[FREE_ORDERS] = -NO_BOUND, NO_BOUND, MAX_ORDERS
-    return Ladder(
-        order_key=zeros(MAX_ORDERS, np.uint64),
-        order_side=zeros(MAX_ORDERS, np.int64),
-        order_cell=zeros(MAX_ORDERS, np.int64),
-        order_lots=zeros(MAX_ORDERS, np.int64),
-        order_time=zeros(MAX_ORDERS, np.int64),
-        order_next=zeros(MAX_ORDERS, np.int64),
-        order_prev=zeros(MAX_ORDERS, np.int64),
-        order_crc=zeros(MAX_ORDERS, np.uint32),
-        order_digits=zeros(MAX_ORDERS, np.int64),
-        order_slot=zeros(MAX_ORDERS, np.int64),
-        live=np.zeros((2, MAX_ORDERS), dtype=np.int64),
-        free=np.arange(MAX_ORDERS, dtype=np.int64)[::-1].copy(),
-        level_head=np.full(RING, -1, dtype=np.int64),
-        level_tail=np.full(RING, -1, dtype=np.int64),
-        level_lots=zeros(RING, np.int64),
-        level_crc=zeros(RING, np.uint32),
-        level_digits=zeros(RING, np.int64),
-        tally=tally,
-        ticks_per_cell=np.array([ticks_per_cell], dtype=np.int64),
-    )
+    levels = np.zeros((5, RING), dtype=np.int64)
+    levels[HEAD], levels[TAIL] = -1, -1
+    pool = np.zeros((3, MAX_ORDERS), dtype=np.int64)
+    pool[FREE] = np.arange(MAX_ORDERS)[::-1]
+    tally = np.zeros(8, dtype=np.int64)
+    tally[BEST_BID], tally[BEST_ASK] = -NO_BOUND, NO_BOUND
+    tally[FREE_ORDERS], tally[TICKS_PER_CELL] = MAX_ORDERS, ticks_per_cell
+    return Ladder(np.zeros((10, MAX_ORDERS), dtype=np.int64), levels, pool, tally)
 
 
 def _shift_tables(powers: int = 16) -> np.ndarray:
@@ -127,7 +99,7 @@ def digit_count(value: np.int64) -> np.int64:
 @njit(cache=True, nogil=True)
 def cell_tick(ladder: Ladder, cell: np.int64) -> np.int64:
     """The price of a cell in ticks; where a cell spans several ticks, one of them, always the same."""
-    width = ladder.ticks_per_cell[0]
+    width = ladder.tally[TICKS_PER_CELL]
     if width == 1:
         return cell
     return cell * width + np.int64(mix(np.uint64(cell)) % np.uint64(width))
@@ -135,83 +107,88 @@ def cell_tick(ladder: Ladder, cell: np.int64) -> np.int64:
 
 @njit(cache=True, nogil=True)
 def _write_digits(ladder: Ladder, order: np.int64) -> None:
-    tick, lots = cell_tick(ladder, ladder.order_cell[order]), ladder.order_lots[order]
-    ladder.order_crc[order] = crc_digits(crc_digits(np.uint32(0), tick), lots)
-    ladder.order_digits[order] = digit_count(tick) + digit_count(lots)
+    tick, lots = cell_tick(ladder, ladder.orders[CELL, order]), ladder.orders[LOTS, order]
+    ladder.orders[CRC, order] = crc_digits(crc_digits(np.uint32(0), tick), lots)
+    ladder.orders[DIGITS, order] = digit_count(tick) + digit_count(lots)
 
 
 @njit(cache=True, nogil=True)
 def _refresh_level(ladder: Ladder, place: np.int64) -> None:
     crc, digits = np.uint32(0), np.int64(0)
-    order = ladder.level_head[place]
+    order = ladder.levels[HEAD, place]
     while order >= 0:
-        crc = crc_shift(crc, ladder.order_digits[order]) ^ ladder.order_crc[order]
-        digits += ladder.order_digits[order]
-        order = ladder.order_next[order]
-    ladder.level_crc[place], ladder.level_digits[place] = crc, digits
+        crc = crc_shift(crc, ladder.orders[DIGITS, order]) ^ np.uint32(ladder.orders[CRC, order])
+        digits += ladder.orders[DIGITS, order]
+        order = ladder.orders[NEXT_ORDER, order]
+    ladder.levels[LEVEL_CRC, place], ladder.levels[LEVEL_DIGITS, place] = crc, digits
 
 
 @njit(cache=True, nogil=True)
-def insert(ladder: Ladder, side: np.int64, cell: np.int64, lots: np.int64, time: np.int64, key: np.uint64) -> np.int64:
+def insert(ladder: Ladder, side: np.int64, cell: np.int64, lots: np.int64, time: np.int64, key: np.int64) -> np.int64:
     """Join the queue's end. Minus one when the pool of orders is exhausted."""
     tally = ladder.tally
     if tally[FREE_ORDERS] == 0:
         return np.int64(-1)
     tally[FREE_ORDERS] -= 1
-    order = ladder.free[tally[FREE_ORDERS]]
+    order = ladder.pool[FREE, tally[FREE_ORDERS]]
     place = cell & RING_MASK
-    ladder.order_key[order], ladder.order_side[order], ladder.order_cell[order] = key, side, cell
-    ladder.order_lots[order], ladder.order_time[order] = lots, time
+    ladder.orders[KEY, order], ladder.orders[SIDE, order], ladder.orders[CELL, order] = key, side, cell
+    ladder.orders[LOTS, order], ladder.orders[TIME, order] = lots, time
     _write_digits(ladder, order)
     slot = tally[BID_ORDERS + side]
-    ladder.live[side, slot], ladder.order_slot[order] = order, slot
+    ladder.pool[side, slot], ladder.orders[SLOT, order] = order, slot
     tally[BID_ORDERS + side] = slot + 1
 
-    tail = ladder.level_tail[place]
-    ladder.order_prev[order], ladder.order_next[order] = tail, -1
-    ladder.level_tail[place] = order
+    tail = ladder.levels[TAIL, place]
+    ladder.orders[PREVIOUS, order], ladder.orders[NEXT_ORDER, order] = tail, -1
+    ladder.levels[TAIL, place] = order
     if tail < 0:
-        ladder.level_head[place] = order
-        ladder.level_lots[place] = lots
-        ladder.level_crc[place], ladder.level_digits[place] = ladder.order_crc[order], ladder.order_digits[order]
+        ladder.levels[HEAD, place] = order
+        ladder.levels[LEVEL_LOTS, place] = lots
+        ladder.levels[LEVEL_CRC, place], ladder.levels[LEVEL_DIGITS, place] = (
+            ladder.orders[CRC, order],
+            ladder.orders[DIGITS, order],
+        )
         tally[BID_LEVELS + side] += 1
         if side == BID:
             tally[BEST_BID] = max(tally[BEST_BID], cell)
         else:
             tally[BEST_ASK] = min(tally[BEST_ASK], cell)
     else:
-        ladder.order_next[tail] = order
-        ladder.level_lots[place] += lots
-        ladder.level_crc[place] = crc_shift(ladder.level_crc[place], ladder.order_digits[order]) ^ ladder.order_crc[order]
-        ladder.level_digits[place] += ladder.order_digits[order]
+        ladder.orders[NEXT_ORDER, tail] = order
+        ladder.levels[LEVEL_LOTS, place] += lots
+        ladder.levels[LEVEL_CRC, place] = crc_shift(
+            np.uint32(ladder.levels[LEVEL_CRC, place]), ladder.orders[DIGITS, order]
+        ) ^ np.uint32(ladder.orders[CRC, order])
+        ladder.levels[LEVEL_DIGITS, place] += ladder.orders[DIGITS, order]
     return order
 
 
 @njit(cache=True, nogil=True)
 def remove(ladder: Ladder, order: np.int64) -> None:
     tally = ladder.tally
-    side, cell = ladder.order_side[order], ladder.order_cell[order]
+    side, cell = ladder.orders[SIDE, order], ladder.orders[CELL, order]
     place = cell & RING_MASK
-    before, after = ladder.order_prev[order], ladder.order_next[order]
+    before, after = ladder.orders[PREVIOUS, order], ladder.orders[NEXT_ORDER, order]
     if before >= 0:
-        ladder.order_next[before] = after
+        ladder.orders[NEXT_ORDER, before] = after
     else:
-        ladder.level_head[place] = after
+        ladder.levels[HEAD, place] = after
     if after >= 0:
-        ladder.order_prev[after] = before
+        ladder.orders[PREVIOUS, after] = before
     else:
-        ladder.level_tail[place] = before
-    ladder.level_lots[place] -= ladder.order_lots[order]
+        ladder.levels[TAIL, place] = before
+    ladder.levels[LEVEL_LOTS, place] -= ladder.orders[LOTS, order]
 
-    slot = ladder.order_slot[order]
+    slot = ladder.orders[SLOT, order]
     last = tally[BID_ORDERS + side] - 1
-    moved = ladder.live[side, last]
-    ladder.live[side, slot], ladder.order_slot[moved] = moved, slot
+    moved = ladder.pool[side, last]
+    ladder.pool[side, slot], ladder.orders[SLOT, moved] = moved, slot
     tally[BID_ORDERS + side] = last
-    ladder.free[tally[FREE_ORDERS]] = order
+    ladder.pool[FREE, tally[FREE_ORDERS]] = order
     tally[FREE_ORDERS] += 1
 
-    if ladder.level_head[place] >= 0:
+    if ladder.levels[HEAD, place] >= 0:
         _refresh_level(ladder, place)
         return
     tally[BID_LEVELS + side] -= 1
@@ -224,9 +201,9 @@ def remove(ladder: Ladder, order: np.int64) -> None:
 @njit(cache=True, nogil=True)
 def resize(ladder: Ladder, order: np.int64, lots: np.int64) -> None:
     """A same-price amendment or a partial fill: the order keeps its place in the queue."""
-    place = ladder.order_cell[order] & RING_MASK
-    ladder.level_lots[place] += lots - ladder.order_lots[order]
-    ladder.order_lots[order] = lots
+    place = ladder.orders[CELL, order] & RING_MASK
+    ladder.levels[LEVEL_LOTS, place] += lots - ladder.orders[LOTS, order]
+    ladder.orders[LOTS, order] = lots
     _write_digits(ladder, order)
     _refresh_level(ladder, place)
 
@@ -236,7 +213,7 @@ def deeper(ladder: Ladder, side: np.int64, cell: np.int64) -> np.int64:
     """The next occupied cell behind this one; the caller knows that there is one."""
     step = -1 if side == BID else 1
     cell += step
-    while ladder.level_head[cell & RING_MASK] < 0:
+    while ladder.levels[HEAD, cell & RING_MASK] < 0:
         cell += step
     return cell
 
@@ -262,7 +239,7 @@ def level3_checksum(ladder: Ladder) -> np.uint32:
             if level > 0:
                 cell = deeper(ladder, side, cell)
             place = cell & RING_MASK
-            crc = crc_shift(crc, ladder.level_digits[place]) ^ ladder.level_crc[place]
+            crc = crc_shift(crc, ladder.levels[LEVEL_DIGITS, place]) ^ np.uint32(ladder.levels[LEVEL_CRC, place])
     return crc_finish(crc)
 
 
@@ -275,5 +252,5 @@ def book_checksum(ladder: Ladder) -> np.uint32:
         for level in range(levels):
             if level > 0:
                 cell = deeper(ladder, side, cell)
-            crc = crc_digits(crc_digits(crc, cell_tick(ladder, cell)), ladder.level_lots[cell & RING_MASK])
+            crc = crc_digits(crc_digits(crc, cell_tick(ladder, cell)), ladder.levels[LEVEL_LOTS, cell & RING_MASK])
     return crc_finish(crc)
