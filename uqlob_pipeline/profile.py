@@ -11,7 +11,7 @@ import os
 import re
 import tomllib
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -205,9 +205,10 @@ class Profile(Section):
         first = instrument.first_day or self.first_day
         return [day for day in every if day >= first and day not in instrument.absent_days]
 
-    def settings_version(self, *sections: str) -> str:
-        """A short hash of the named sections: what a table was made with."""
-        chosen = self.model_dump(mode="json", include=set(sections))
+    def settings_version(self, *keys: str) -> str:
+        """A short hash of the named sections or dotted keys (`labels.alpha`): what a table was made with."""
+        said = self.model_dump(mode="json")
+        chosen = {key: reduce(lambda section, part: section[part], key.split("."), said) for key in keys}
         return hashlib.blake2b(json.dumps(chosen, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 

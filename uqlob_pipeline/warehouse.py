@@ -1,6 +1,8 @@
 """Runs the files of `sql/` in DuckDB: parameters bound, memory bounded, results written atomically."""
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from uqlob_pipeline.lake import PROVENANCE_KEY, Lake, Provenance, atomic_path
 from uqlob_pipeline.profile import DuckDBSettings
@@ -20,6 +23,12 @@ ROW_GROUP = 512 * 240  # whole windows
 def sql(name: str) -> str:
     """The text of one file of sql/."""
     return (SQL / name).read_text()
+
+
+def sql_version(*names: str) -> str:
+    """A code version of files of sql/: what they say, whatever their comments and layout."""
+    bare = [" ".join(re.sub(r"--.*", "", sql(name)).split()) for name in names]
+    return hashlib.blake2b("\n".join(bare).encode(), digest_size=6).hexdigest()
 
 
 class Warehouse:
@@ -52,6 +61,12 @@ class Warehouse:
             result = connection.execute(sql(name), parameters)
             names = [column[0] for column in result.description]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    @contextmanager
+    def batches(self, name: str, rows: int, **parameters: Any) -> Iterator[pa.RecordBatchReader]:
+        """A result of any size as it is computed, a batch of `rows` at a time."""
+        with self.connection() as connection:
+            yield connection.sql(sql(name), params=parameters).to_arrow_reader(rows)
 
     def write(self, name: str, path: Path, provenance: Provenance, **parameters: Any) -> int:
         """Write the rows of a query to one Parquet file with its provenance; returns their number."""
