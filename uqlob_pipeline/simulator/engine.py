@@ -15,6 +15,7 @@ from uqlob_pipeline.simulator.actions import (
     place_order,
     take_away,
 )
+from uqlob_pipeline.simulator.borrowing import borrowed
 from uqlob_pipeline.simulator.feed import EVENTS_HELD, LINES, SENT_EVENTS, TOUCHES_HELD, USED, Feed, Message
 from uqlob_pipeline.simulator.ladder import (
     ASK,
@@ -219,8 +220,23 @@ def _room(market: Market) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _borrow(market: Market) -> Market:
+    ladder, message, feed = market.ladder, market.message, market.feed
+    return Market(
+        Ladder(borrowed(ladder.orders), borrowed(ladder.levels), borrowed(ladder.pool), borrowed(ladder.tally)),
+        Message(borrowed(message.held), borrowed(message.count)),
+        Feed(borrowed(feed.text), borrowed(feed.lines), borrowed(feed.tally), borrowed(feed.shown), borrowed(feed.symbol)),
+        borrowed(market.x),
+        borrowed(market.rng),
+        borrowed(market.ns),
+        borrowed(market.samples),
+    )
+
+
+@njit(cache=True, nogil=True)
 def advance(market: Market, dynamics: Dynamics, stop_ns: np.int64, stop_events: np.int64) -> np.int64:
     """Run until a time, a number of events on the wire, or full buffers; the open message is closed in the first two cases."""
+    market = _borrow(market)
     ladder, message, feed, x, rng, ns = market.ladder, market.message, market.feed, market.x, market.rng, market.ns
     tally = ladder.tally
     while True:
