@@ -162,6 +162,9 @@ class Lake:
     def event_features(self, day: AssetDay) -> Path:
         return self.by_day("event_features", day)
 
+    def window_prices(self, day: AssetDay) -> Path:
+        return self.by_day("window_prices", day)
+
     def window_labels(self, day: AssetDay) -> Path:
         return self.by_day("window_labels", day)
 
