@@ -212,6 +212,8 @@ def gated_scores(sums: FloatArray, density: bool, conformal: bool) -> dict[str, 
     """Scores of each gate from sums over blocks: (..., gates, STATISTICS) -> name: (..., gates)."""
     counts = sums[..., :9].reshape(*sums.shape[:-1], 3, 3)
     scores = class_scores(counts)
+    for name in ("directional_f1", "directional_f1_over_share"):  # what gating adds to the full set
+        scores[f"{name}_gain"] = scores[name] - scores[name][..., :1]
     if density:
         found = density_scores(sums, scores["retained"])
         scores |= found if conformal else {name: values for name, values in found.items() if not name.endswith("conformal")}

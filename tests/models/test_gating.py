@@ -72,6 +72,8 @@ def test_every_gate_equals_the_plain_metrics_of_what_it_keeps():
         assert scores["nlpd"][index] == pytest.approx(metrics.nlpd(y, mean, std))
         assert scores["crps"][index] == pytest.approx(metrics.crps(y, mean, std))
         assert scores["prior_directional_f1"][index] == pytest.approx((1 - np.mean(true == 2)) / 2)
+        full = metrics.directional_f1(data.true, data.predicted)
+        assert scores["directional_f1_gain"][index] == pytest.approx(metrics.directional_f1(true, predicted) - full)
         counts = metrics.confusion(true, predicted)
         assert scores["share_macro_f1"][index] == pytest.approx(metrics.share_matched_f1(counts).mean())
         assert scores["predicted_share_up"][index] == pytest.approx(np.mean(predicted == 1))

@@ -1,0 +1,115 @@
+"""What a table of the report is made of: cells that know where their value stands, and scores looked up by their key."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from uqlob_models.evaluation import POOLED
+from uqlob_pipeline.report.paper import intensity
+
+Formatter = Callable[[float], str]
+ScoreKey = tuple[str, int, str, str, int, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`source` and `key` name the Parquet file and row behind `value`; `paper` is the paper's number as shown."""
+
+    text: str
+    value: float | None = None
+    source: str = ""
+    key: str = ""
+    paper: str = ""
+    colour: str = ""
+    hint: str = ""
+    head: bool = False
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+    span: int = 1
+    css: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """A table as the page shows it."""
+
+    name: str
+    title: str
+    caption: str
+    headings: Sequence[Sequence[Heading]]
+    rows: Sequence[Sequence[Cell]]
+    compares: bool = False  # with the paper: the page explains the small grey numbers
+
+
+def two_places(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def three_places(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def general(value: float) -> str:
+    return f"{value:.3g}"
+
+
+class Scores:
+    """Scores by symbol, horizon, head, kind of gate, gate and metric."""
+
+    def __init__(self, table: pa.Table) -> None:
+        names = ("symbol", "horizon_s", "head", "gate_kind", "gate", "metric")
+        columns = [table[name].to_pylist() for name in names]
+        measured = [table[name].to_pylist() for name in ("value", "lower", "upper", "retained")]
+        self.rows: dict[ScoreKey, tuple[float | None, float | None, float | None, int]] = dict(
+            zip(zip(*columns, strict=True), zip(*measured, strict=True), strict=True)
+        )
+
+    def get(self, *key: Any) -> float | None:
+        found = self.rows.get(key)
+        return found[0] if found else None
+
+    def bounds(self, *key: Any) -> tuple[float, float] | None:
+        found = self.rows.get(key)
+        return (found[1], found[2]) if found and found[1] is not None and found[2] is not None else None
+
+    def cell(self, key: ScoreKey, show: Formatter, *, compare: float | None = None, shade: str = "") -> Cell:
+        """One score; `compare` is the paper's number, `shade` the paper's table whose colours it takes."""
+        found = self.rows.get(key)
+        beside = show(compare) if compare is not None else ""
+        if found is None or (value := found[0]) is None:
+            return Cell("–", paper=beside, hint="not defined here" if found else "not evaluated")
+        _, lower, upper, retained = found
+        within = f"95 % interval {show(lower)} to {show(upper)}; " if lower is not None and upper is not None else ""
+        source = "pooled_evaluation" if key[0] == POOLED else "gated_evaluation"
+        named = "/".join(str(part) for part in key)
+        colour = shading(intensity(shade, value)) if shade else ""
+        return Cell(show(value), value, source, named, beside, colour, f"{within}{retained:,} forecasts")
+
+
+def shading(percent: float) -> str:
+    """The paper's green and red, in hues that carry black text."""
+    red, green, blue = (34, 160, 84) if percent >= 0 else (222, 73, 56)
+    return f"rgba({red}, {green}, {blue}, {abs(percent) / 100 * 0.85:.3f})"
+
+
+def label(text: str) -> Cell:
+    return Cell(text, head=True)
+
+
+def plain_cell(source: str, key: str, value: float | None, show: Formatter, compare: float | None) -> Cell:
+    beside = show(compare) if compare is not None else ""
+    if value is None or not math.isfinite(float(value)):
+        return Cell("–", paper=beside)
+    return Cell(show(float(value)), float(value), source, key, beside)

@@ -1,0 +1,131 @@
+"""Tables of the data and the model: dataset, thresholds, k*, parameter counts, hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from uqlob_pipeline.report.cells import (
+    Cell,
+    Formatter,
+    Heading,
+    View,
+    general,
+    label,
+    plain_cell,
+    three_places,
+    two_places,
+    whole,
+)
+from uqlob_pipeline.report.paper import paper
+
+
+def dataset_view(table: pa.Table) -> View:
+    columns: list[tuple[str, str, Formatter]] = [
+        ("tick", "Tick", lambda value: f"{value:.7f}".rstrip("0").rstrip(".") if value < 1 else f"{value:g}"),
+        ("days", "Days", whole),
+        ("events", "Events", whole),
+        ("events_per_day", "Events a day", whole),
+        ("events_per_second", "Events/s", lambda value: f"{value:,.1f}"),
+        ("inter_event_ms", "Between events (ms)", two_places),
+        ("events_5s", "Events in 5 s", whole),
+        ("events_10s", "in 10 s", whole),
+        ("events_15s", "in 15 s", whole),
+    ]
+    rows = []
+    for row in table.to_pylist():
+        cells = [label(row["symbol"])]
+        for name, _, show in columns:
+            compare = paper()["dataset"].get(row["symbol"], {}).get(name)
+            cells.append(plain_cell("dataset", f"{row['symbol']}/{name}", row.get(name), show, compare))
+        rows.append(cells)
+    heads = [[Heading("Symbol"), *(Heading(name) for _, name, _ in columns)]]
+    return View("dataset", "Dataset", "All splits together; what was kept of the book's ten best levels.", heads, rows, True)
+
+
+def thresholds_view(table: pa.Table) -> View:
+    columns: list[tuple[str, str, Formatter]] = [
+        ("sigma_lr", "σ of log-return", lambda value: f"{value:.2e}"),
+        ("tau_lr", "Threshold τ", lambda value: f"{value:.2e}"),
+        ("y_ref", "y_ref (ticks)", general),
+        ("windows", "Windows", whole),
+        ("zero_share", "Share of y = 0", three_places),
+    ]
+    rows = []
+    for row in table.sort_by([("symbol", "ascending"), ("horizon_s", "ascending")]).to_pylist():
+        cells = [label(row["symbol"]), label(f"{row['horizon_s']} s")]
+        for name, _, show in columns:
+            compare = paper()["thresholds"].get(row["symbol"], {}).get(str(row["horizon_s"]), {}).get(name)
+            cells.append(plain_cell("thresholds", f"{row['symbol']}/{row['horizon_s']}/{name}", row.get(name), show, compare))
+        rows.append(cells)
+    heads = [[Heading("Symbol"), Heading("Horizon"), *(Heading(name) for _, name, _ in columns)]]
+    return View("thresholds", "Label thresholds and scales", "From the training split alone.", heads, rows, True)
+
+
+def multipliers_view(sweeps: Mapping[tuple[str, int], pa.Table]) -> View:
+    """k* of every model, with the shares it matches and its message."""
+    rows = []
+    for (symbol, horizon), sweep in sorted(sweeps.items()):
+        if not sweep.num_rows:
+            rows.append([label(symbol), label(f"{horizon} s"), *[Cell("–")] * 4, Cell("no calibration windows: k* = 1")])
+            continue
+        first = sweep.slice(0, 1).to_pylist()[0]
+        cells = [label(symbol), label(f"{horizon} s")]
+        for name in ("k_star", "k_star_predicted_stationary", "true_stationary"):
+            cells.append(plain_cell("threshold_multiplier", f"{symbol}/{horizon}/{name}", first[name], three_places, None))
+        rows.append([*cells, Cell(whole(first["windows"])), Cell(first["message"] or "")])
+    names = ("Symbol", "Horizon", "k*", "Predicted stationary", "True stationary", "Windows", "Note")
+    caption = "Chosen on the calibration half so that the predicted stationary share meets the true one."
+    return View("threshold-multiplier", "Threshold multiplier k*", caption, [[Heading(name) for name in names]], rows)
+
+
+COMPONENTS = {
+    "encoder": "D-TABL encoder (shared)",
+    "projection": "Feature projection (shared)",
+    "trunk": "Context and attention trunk (shared)",
+    "decoder_regression": "Regression decoder",
+    "decoder_classification": "Classification decoder",
+    "total_regression": "Total, regression variant",
+    "total_classification": "Total, classification variant",
+}
+
+
+def parameters_view(rows: Sequence[Mapping[str, Any]]) -> View:
+    """Rows of `component` and `parameters`; components of the paper's table are known by name."""
+    shown = []
+    for row in rows:
+        compare = paper()["parameters"].get(row["component"])
+        name = COMPONENTS.get(row["component"], str(row["component"]))
+        count = plain_cell("parameters", str(row["component"]), row["parameters"], whole, compare)
+        shown.append([label(name), count])
+    heads = [[Heading("Component"), Heading("Parameters")]]
+    return View("parameters", "Model size", "Counted on the model as built.", heads, shown, True)
+
+
+def hyperparameter_views(settings: Mapping[str, Any] | None) -> Iterator[View]:
+    """This run's settings as they are, and the paper's list beside them."""
+    if settings is not None:
+        rows = [[label(name), Cell(_shown(value))] for name, value in _flat(settings)]
+        heads = [[Heading("Setting"), Heading("Value")]]
+        yield View("hyperparameters", "Settings of this run", "Every setting of the profile.", heads, rows)
+    rows = [[label(row["group"]), label(row["name"]), Cell(_shown(row["value"]))] for row in paper()["hyperparameters"]["rows"]]
+    heads = [[Heading("Group"), Heading("Hyperparameter"), Heading("Paper")]]
+    yield View("hyperparameters-paper", "The paper's hyperparameters", paper()["hyperparameters"]["about"], heads, rows)
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_shown(part) for part in value) or "none"
+    return "none" if value is None else str(value)

@@ -1,0 +1,218 @@
+"""The page: tables, figures and summary put into one HTML file that opens from disk with nothing beside it.
+
+The Parquet files behind its numbers are written next to it, in `tables/`; a cell's `data-source` and `data-key` name the
+file and the row that its `data-value` comes from.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+import pyarrow as pa
+
+from uqlob_models.bootstrap import Bootstrap
+from uqlob_models.evaluation import EvaluationTables
+from uqlob_pipeline.lake import atomic_path
+from uqlob_pipeline.report import data_tables, figures, tables
+from uqlob_pipeline.report.cells import Scores, View
+from uqlob_pipeline.report.inputs import ReportInputs, write_parquet
+from uqlob_pipeline.report.paper import paper
+from uqlob_pipeline.report.pooling import pool
+from uqlob_pipeline.report.summary import cards, findings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on the page, with what it shows in words."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+    @property
+    def address(self) -> str:
+        return "data:image/svg+xml;base64," + base64.b64encode(figures.svg(self.figure)).decode()
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    title: str
+    about: str
+    items: list[View | Picture]
+
+
+def build_report(
+    inputs: ReportInputs, output: Path, *, bootstrap: Bootstrap | None = None, progress: Progress | None = None
+) -> Path:
+    """Write `index.html` and the tables behind it into `output`; the page replaces its predecessor at once or not at all."""
+    say = progress or (lambda step: None)
+    say("pooling over symbols")
+    pooled = pool(inputs.evaluations, bootstrap)
+    own = pa.concat_tables([inputs.evaluations[key].scores for key in sorted(inputs.evaluations)])
+    behind = report_tables(inputs, pooled, own)
+    everything = pa.concat_tables([pooled.scores, own])
+    scores = Scores(everything)
+    horizons = inputs.present_horizons
+    sections = []
+    for section in _sections(inputs, pooled, everything, scores):
+        say(section.title.lower())
+        sections.append(section)
+    page = _template().render(
+        title=paper()["title"],
+        inputs=inputs,
+        cards=cards(scores, horizons),
+        findings=findings(inputs, scores),
+        missing=inputs.missing(),
+        sections=sections,
+        style=(Path(__file__).parent / "page.css").read_text(),
+        is_picture=lambda item: isinstance(item, Picture),
+    )
+    for name, table in behind.items():
+        write_parquet(table, output / "tables" / f"{name}.parquet")
+    path = output / "index.html"
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
+
+
+def report_tables(inputs: ReportInputs, pooled: EvaluationTables, own: pa.Table) -> dict[str, pa.Table]:
+    """Every table that a number on the page is looked up in, by the name of its file."""
+    found = {"pooled_evaluation": pooled.scores, "gated_evaluation": own, **inputs.dataset_tables}
+    if inputs.multipliers:
+        sweeps = []
+        for (symbol, horizon), sweep in sorted(inputs.multipliers.items()):
+            keys = {"symbol": [symbol] * sweep.num_rows, "horizon_s": pa.array([horizon] * sweep.num_rows, pa.int32())}
+            sweeps.append(pa.table(keys | {name: sweep[name] for name in sweep.column_names}))
+        found["threshold_multiplier"] = pa.concat_tables(sweeps)
+    if inputs.parameters is not None:
+        rows = inputs.parameters
+        counts = {"component": [str(row["component"]) for row in rows], "parameters": [int(row["parameters"]) for row in rows]}
+        found["parameters"] = pa.table(counts)
+    return found
+
+
+def _sections(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table, scores: Scores) -> Iterator[Section]:
+    symbols, horizons = inputs.present_symbols, inputs.present_horizons
+    yield Section("forecasts", "What a forecast looks like", "", list(_forecast_pictures(inputs, symbols[:1])))
+    yield Section(
+        "calibration",
+        "Can the intervals be believed?",
+        "",
+        [tables.calibration_view(scores, horizons), *_calibration(inputs, pooled)],
+    )
+    yield Section("gating", "What confidence buys", "", list(_gating(inputs, pooled, everything, scores)))
+    by_symbol: list[View | Picture] = [tables.symbol_view(scores, symbols, horizons)]
+    for symbol in symbols:
+        its_horizons = [horizon for horizon in horizons if (symbol, horizon) in inputs.evaluations]
+        by_symbol += [
+            tables.directional_f1_view(scores, its_horizons, symbol),
+            tables.large_moves_view(scores, its_horizons, symbol),
+        ]
+    by_symbol += _forecast_pictures(inputs, symbols[1:], single=False)
+    yield Section("symbols", "Symbol by symbol", "", by_symbol)
+    yield Section("data", "Data and labels", "", list(_data(inputs)))
+    yield Section("model", "Model and settings", "", list(_model(inputs)))
+
+
+def _forecast_pictures(inputs: ReportInputs, symbols: list[str], *, single: bool = True) -> Iterator[Picture]:
+    for (symbol, horizon), forecasts in sorted(inputs.forecasts.items()):
+        if symbol not in symbols or not forecasts.num_rows:
+            continue
+        if single:
+            figure = figures.figure_single_forecast(forecasts, symbol, horizon, simulated=inputs.simulated)
+            caption = (
+                "The model sees only what lies before t and returns a Gaussian for t + h. Shown is the test window whose SNR is "
+                "nearest to the 90th percentile: one that the top-decile gate just keeps."
+            )
+            yield Picture(f"single-forecast-{symbol}", "One forecast", caption, figure)
+        figure = figures.figure_prediction_intervals(forecasts, symbol, horizon, simulated=inputs.simulated)
+        caption = "Consecutive windows from the middle of the middle test day, not chosen for their looks."
+        yield Picture(f"intervals-{symbol}", f"Prediction intervals, {symbol}", caption, figure)
+
+
+def _calibration(inputs: ReportInputs, pooled: EvaluationTables) -> Iterator[Picture]:
+    parts = [inputs.evaluations[key].reliability for key in sorted(inputs.evaluations)]
+    reliability = pa.concat_tables([*parts, pooled.reliability])
+    if reliability.num_rows:
+        figure = figures.figure_reliability(reliability, inputs.present_symbols, simulated=inputs.simulated)
+        caption = (
+            "Top: on the dashed line the intervals hold what they promise; below it they are too narrow. Middle: a flat PIT "
+            "histogram is right, a hump means too wide, horns mean tails heavier than a Gaussian's. Bottom: predicted against "
+            "observed error in bins of predicted uncertainty."
+        )
+        yield Picture("reliability", "Reliability, PIT and error by uncertainty", caption, figure)
+
+
+def _gating(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table, scores: Scores) -> Iterator[View | Picture]:
+    symbols, horizons = inputs.present_symbols, inputs.present_horizons
+    yield tables.directional_f1_view(scores, horizons)
+    reference = "Dashed: guessing with the class shares of the retained subset. Dotted: the same calls placed at random."
+    whole = " Black: all symbols pooled, with a 95 % block-bootstrap interval." if len(symbols) > 1 else ""
+    for metric, name, caption in (
+        ("directional_f1", "Directional macro F1 against the gate", reference + whole),
+        ("wr2", "Magnitude-weighted R² against the gate", "UQ-regression. Higher is better; 0 is the weighted mean." + whole),
+    ):
+        if any(key[5] == metric for key in scores.rows):
+            figure = figures.figure_gated(everything, metric, symbols, simulated=inputs.simulated)
+            yield Picture(f"gated-{metric}", name, caption, figure)
+    yield tables.large_moves_view(scores, horizons)
+    yield tables.per_class_view(scores, horizons)
+    for metric, name in (
+        ("macro_f1", "Three-class macro F1 against the gate"),
+        ("accuracy", "Three-class accuracy against the gate"),
+    ):
+        figure = figures.figure_gated(everything, metric, symbols, simulated=inputs.simulated)
+        yield Picture(f"gated-{metric}", name, reference + whole, figure)
+    curves = pa.concat_tables(
+        [*(inputs.evaluations[key].risk_coverage for key in sorted(inputs.evaluations)), pooled.risk_coverage]
+    )
+    figure = figures.figure_risk_coverage(curves, symbols, simulated=inputs.simulated)
+    caption = (
+        "Error rate of the most confident forecasts; dotted is the error of all of them, where a useless ranking would stay."
+    )
+    yield Picture("risk-coverage", "Risk-coverage", caption, figure)
+
+
+def _data(inputs: ReportInputs) -> Iterator[View | Picture]:
+    found = inputs.dataset_tables
+    if "dataset" in found:
+        yield data_tables.dataset_view(found["dataset"])
+    if "thresholds" in found:
+        yield data_tables.thresholds_view(found["thresholds"])
+    if "class_proportions" in found and found["class_proportions"].num_rows:
+        figure = figures.figure_class_proportions(found["class_proportions"], inputs.symbols, simulated=inputs.simulated)
+        yield Picture("class-proportions", "Class proportions", "Percent of windows in each class, by split.", figure)
+    if "drift" in found and found["drift"].num_rows:
+        figure = figures.figure_drift(found["drift"], inputs.symbols, simulated=inputs.simulated)
+        caption = "Absolute difference of class shares between training and test. The dotted line marks ten points."
+        yield Picture("drift", "Class drift", caption, figure)
+    if inputs.multipliers:
+        yield data_tables.multipliers_view(inputs.multipliers)
+        figure = figures.figure_threshold_sweep(inputs.multipliers, simulated=inputs.simulated)
+        yield Picture("k-star", "Sweep of the threshold multiplier", "On the calibration half alone.", figure)
+
+
+def _model(inputs: ReportInputs) -> Iterator[View]:
+    if inputs.parameters is not None:
+        yield data_tables.parameters_view(inputs.parameters)
+    yield from data_tables.hyperparameter_views(inputs.hyperparameters)
+
+
+def _template() -> jinja2.Template:
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("page.html.j2")
