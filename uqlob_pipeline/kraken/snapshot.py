@@ -9,6 +9,7 @@ import json
 import zlib
 from bisect import bisect_left
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal
 
 from uqlob_pipeline.kraken.checksum import CHECKSUM_LEVELS
@@ -236,8 +237,12 @@ def time_text(nanoseconds: int) -> str:
 def time_of(text: str) -> int:
     """Nanoseconds of an RFC 3339 time in UTC with up to nine decimals."""
     whole, _, fraction = text.rstrip("Z").partition(".")
-    seconds = int(dt.datetime.fromisoformat(whole + "+00:00").timestamp())
-    return seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0"))
+    return _second(whole) * 10**9 + int((fraction or "0")[:9].ljust(9, "0"))
+
+
+@lru_cache(maxsize=1024)  # a busy feed has thousands of times in a second
+def _second(whole: str) -> int:
+    return int(dt.datetime.fromisoformat(whole + "+00:00").timestamp())
 
 
 def message_time(message: dict[str, Any], before: int = -1) -> int:

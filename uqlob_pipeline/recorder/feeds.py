@@ -1,0 +1,207 @@
+"""One channel of one symbol: what is verified goes into the day's file, what is not is counted as a gap.
+
+A book is live from a snapshot whose checksum is right until the connection, a checksum or a message fails. In between
+nothing is written, so that a dump holds verified sessions only, each begun by a snapshot. Feeds know nothing of sockets.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from uqlob_pipeline.kraken.messages import kraken_symbol
+from uqlob_pipeline.kraken.snapshot import BookChannel, RunningBook, message_time, time_of
+from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.recorder.dump_file import DAY_NS, DayFiles
+from uqlob_pipeline.recorder.statistics import FeedStatistics
+
+
+class BadMessage(Exception):
+    """A message that cannot stand in the dump; `reason` names the gap that it opens."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Feed(ABC):
+    """What a connection needs of whatever it subscribes to."""
+
+    channel: str
+    symbol: str | None  # Kraken's name, BTC/USD; none for the instruments
+    statistics: FeedStatistics
+    live: bool
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Of the subscription, token apart."""
+
+    @abstractmethod
+    def acknowledge(self, line: bytes, received_at: int) -> None:
+        """Kraken has accepted the subscription."""
+
+    @abstractmethod
+    def receive(self, line: bytes, message: dict[str, Any], received_at: int) -> None:
+        """Take a message of this feed; raises BadMessage where it opens a gap."""
+
+    @abstractmethod
+    def lose(self, reason: str) -> None:
+        """What comes next no longer follows from what came before."""
+
+
+def spliced(line: bytes, received_at: int) -> bytes:
+    """The message as it came, with `received_at` as its last key and a line end."""
+    body = line.strip()
+    if b"\n" in body:  # between tokens only: JSON has no bare line end within a string
+        body = body.replace(b"\r", b" ").replace(b"\n", b" ")
+    return b'%b,"received_at":%d}\n' % (body[:-1], received_at)
+
+
+class BookFeed(Feed):
+    """The level-3 or level-2 book of one symbol."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        channel: BookChannel,
+        symbol: str,
+        depth: int,
+        precisions: dict[str, tuple[int, int]],
+        compression_level: int = 3,
+    ) -> None:
+        self.channel = channel
+        self._book_channel = channel
+        self.symbol: str = kraken_symbol(symbol)
+        self.depth, self.precisions = depth, precisions
+        self.statistics = FeedStatistics(channel, symbol)
+        self.files = DayFiles(lake, channel, symbol, self.statistics, compression_level)
+        self.book: RunningBook | None = None
+        self.time = -1
+        self._ack = b""
+
+    @property
+    def live(self) -> bool:  # type: ignore[override]
+        return self.book is not None
+
+    def parameters(self) -> dict[str, Any]:
+        return {"channel": self.channel, "symbol": [self.symbol], "depth": self.depth, "snapshot": True}
+
+    def acknowledge(self, line: bytes, received_at: int) -> None:
+        self._ack = spliced(line, received_at)  # it names the depth: every file starts with it
+
+    def lose(self, reason: str) -> None:
+        if self.book is not None:
+            self.book = None
+            self.statistics.gaps[reason] += 1
+
+    def receive(self, line: bytes, message: dict[str, Any], received_at: int) -> None:
+        statistics = self.statistics
+        statistics.received_bytes += len(line)
+        try:
+            fresh = message["type"] == "snapshot"
+            if not fresh and self.book is None:
+                statistics.dropped += 1
+                return
+            time = message_time(message, self.time)
+            if fresh:
+                book = self._new_book()
+            else:
+                assert self.book is not None
+                if time >= self.time + DAY_NS:
+                    raise ValueError(f"its time is more than a day after the message before it: {time}")
+                book = self.book
+                if time // DAY_NS > self.files.day:
+                    self.turn_day(time // DAY_NS, received_at)
+            book.apply(message)
+            expected = int(message["data"][0]["checksum"])
+        except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            statistics.malformed += 1
+            raise BadMessage("malformed", f"{type(error).__name__}: {error}") from error
+        if book.checksum() != expected:
+            statistics.checksum_failures += 1
+            raise BadMessage("checksum", f"Kraken says {expected}, the book gives {book.checksum()}")
+        statistics.verified += 1
+        statistics.messages += 1
+        statistics.heard(received_at, time)
+        if fresh:
+            if self.book is not None:  # Kraken sent one unasked: what lies between is unknown
+                self.lose("snapshot")
+            self._begin_session(book, time, received_at)
+        elif time > self.time:
+            self.time = time
+        self.files.write(spliced(line, received_at))
+
+    def _new_book(self) -> RunningBook:
+        price_precision, qty_precision = self.precisions.get(self.symbol, (None, None))
+        return RunningBook(self._book_channel, self.depth, price_precision, qty_precision)
+
+    def _begin_session(self, book: RunningBook, time: int, received_at: int) -> None:
+        self.book, self.time = book, time
+        self.statistics.snapshots += 1
+        if time // DAY_NS > self.files.day or self.files.file is None:
+            self.files.open_day(max(time // DAY_NS, self.files.day), received_at)
+        if self._ack:
+            self.files.write(self._ack)
+
+    def turn_day(self, day: int, received_at: int) -> None:
+        """Begin the next day's file with the verified book as it stood at midnight, so that the day stands alone."""
+        assert self.book is not None
+        self.files.open_day(day, received_at)
+        if self._ack:
+            self.files.write(self._ack)
+        self.files.write(spliced(self.book.snapshot_message(self.symbol, day * DAY_NS), received_at))
+
+    def announce_precisions(self) -> None:
+        """The instrument channel has spoken: a live book follows."""
+        if self.book is not None and self.symbol in self.precisions:
+            self.book.price_precision, self.book.qty_precision = self.precisions[self.symbol]
+
+
+class TradeFeed(Feed):
+    """The trade prints of one symbol. Trade ids are consecutive, so that what is missing can be counted."""
+
+    channel = "trade"
+
+    def __init__(self, lake: Lake, symbol: str, compression_level: int = 3) -> None:
+        self.symbol: str = kraken_symbol(symbol)
+        self.statistics = FeedStatistics("trade", symbol)
+        self.files = DayFiles(lake, "trade", symbol, self.statistics, compression_level)
+        self.live = False
+        self._last_id: int | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        # The snapshot holds the last fifty prints: a short outage loses none.
+        return {"channel": "trade", "symbol": [self.symbol], "snapshot": True}
+
+    def acknowledge(self, line: bytes, received_at: int) -> None:
+        self.live = True
+
+    def lose(self, reason: str) -> None:
+        self.live = False  # whether prints were missed is told by the next one's id
+
+    def receive(self, line: bytes, message: dict[str, Any], received_at: int) -> None:
+        statistics = self.statistics
+        statistics.received_bytes += len(line)
+        try:
+            prints = [(int(one["trade_id"]), time_of(one["timestamp"])) for one in message["data"]]
+        except (KeyError, TypeError, ValueError) as error:
+            statistics.malformed += 1
+            raise BadMessage("malformed", f"{type(error).__name__}: {error}") from error
+        if not prints:
+            return
+        for trade_id, _ in sorted(prints):
+            if self._last_id is not None and trade_id > self._last_id + 1:
+                statistics.missed_trades += trade_id - self._last_id - 1
+                statistics.gaps["missed trades"] += 1
+            self._last_id = max(self._last_id or 0, trade_id)
+        newest = max(time for _, time in prints)
+        statistics.messages += 1
+        if message.get("type") != "snapshot":
+            statistics.heard(received_at, newest)
+        text = spliced(line, received_at)
+        open_day = self.files.day
+        if self.files.file is not None and any(time // DAY_NS == open_day for _, time in prints):
+            self.files.write(text)
+        if newest // DAY_NS > open_day:  # a message across midnight stands in both days: each has its prints
+            self.files.open_day(newest // DAY_NS, received_at)
+            self.files.write(text)
+        elif newest // DAY_NS < open_day:
+            self.files.write(text)

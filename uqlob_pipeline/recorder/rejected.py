@@ -1,0 +1,35 @@
+"""What was received and not written: kept beside the lake's other quarantine, for whoever wants to know what went wrong."""
+
+import json
+from pathlib import Path
+
+from uqlob_pipeline.recorder.dump_file import DAY_NS, date_of
+
+MAX_LINES_A_DAY = 1000
+MAX_LINE_BYTES = 1 << 16
+
+
+class RejectedLines:
+    """Appends to quarantine/recorder/DATE.jsonl; past a number of lines a day they are counted only."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = root / "quarantine" / "recorder"
+        self.count = 0
+        self._day, self._of_day = -1, 0
+
+    def keep(self, reason: str, source: str, line: bytes, received_at: int) -> None:
+        self.count += 1
+        if received_at // DAY_NS != self._day:
+            self._day, self._of_day = received_at // DAY_NS, 0
+        self._of_day += 1
+        if self._of_day > MAX_LINES_A_DAY:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        entry = {
+            "received_at": received_at,
+            "reason": reason,
+            "source": source,
+            "line": line[:MAX_LINE_BYTES].decode(errors="backslashreplace"),
+        }
+        with open(self.directory / f"{date_of(self._day)}.jsonl", "a") as file:
+            file.write(json.dumps(entry) + "\n")

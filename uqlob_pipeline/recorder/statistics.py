@@ -1,0 +1,36 @@
+"""Counters of one feed: what the status line, the metrics and the tests read."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class FeedStatistics:
+    """One channel of one symbol since the recorder started."""
+
+    channel: str
+    symbol: str
+    messages: int = 0  # written, snapshots included
+    received_bytes: int = 0
+    written_bytes: int = 0  # compressed, on disk
+    snapshots: int = 0
+    verified: int = 0
+    checksum_failures: int = 0
+    malformed: int = 0
+    dropped: int = 0  # received while no verified book stood, so not written
+    missed_trades: int = 0  # trade ids that never came
+    files: int = 0
+    gaps: Counter[str] = field(default_factory=Counter)  # by reason
+    lag_ns: int = 0  # received_at minus Kraken's own time, of the last message
+    longest_lag_ns: int = 0  # since it was last asked for
+    last_received: int = 0
+
+    @property
+    def all_gaps(self) -> int:
+        return sum(self.gaps.values())
+
+    def heard(self, received_at: int, message_time: int) -> None:
+        self.last_received = received_at
+        self.lag_ns = received_at - message_time
+        if self.lag_ns > self.longest_lag_ns:
+            self.longest_lag_ns = self.lag_ns
