@@ -23,16 +23,29 @@ _TABLE = _crc_table()
 CRC_START = np.uint32(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True, inline="never")
+@njit(cache=True, nogil=True)
 def crc_digits(crc: np.uint32, value: np.int64) -> np.uint32:
     """Feed the decimal digits of a positive integer to a running CRC32 that began as CRC_START."""
-    scale = np.int64(1)
-    while value // scale >= 10:
-        scale *= 10
-    while scale > 0:
-        digit = (value // scale) % 10
-        crc = _TABLE[(crc ^ np.uint32(48 + digit)) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
-        scale //= 10
+    left = np.uint64(value)
+    scale = np.uint64(1)
+    digits = 1
+    while digits < 19 and left >= scale * np.uint64(10):
+        scale *= np.uint64(10)
+        digits += 1
+    # Digits come out last first, by divisions by a constant, and are packed four bits each so that they go in first first.
+    low, high = np.uint64(0), np.uint64(0)
+    for place in range(digits):
+        quotient = left // np.uint64(10)
+        digit = left - quotient * np.uint64(10)
+        if place < 16:
+            low |= digit << np.uint64(4 * place)
+        else:
+            high |= digit << np.uint64(4 * (place - 16))
+        left = quotient
+    for place in range(digits - 1, -1, -1):
+        packed = low >> np.uint64(4 * place) if place < 16 else high >> np.uint64(4 * (place - 16))
+        byte = np.uint32(48) + np.uint32(packed & np.uint64(15))
+        crc = _TABLE[(crc ^ byte) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
     return crc
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from uqlob_pipeline.kraken.replay import Rows
 from uqlob_pipeline.warehouse import ROW_GROUP
 
 SCHEMA = pa.schema(
@@ -63,10 +62,12 @@ class EventWriter:
                 except BaseException as error:
                     self.error = error
 
-    def put(self, first_seq: int, rows: Rows) -> None:
-        count = len(rows.ts)
-        columns = [np.arange(first_seq, first_seq + count), rows.session, rows.ts, *rows[2:]]
-        self.waiting.append(pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=SCHEMA))
+    def put(self, first_seq: int, rows: np.ndarray) -> None:
+        """Take over rows of `replay` (one line an event, in the columns' order); they are copied."""
+        count = len(rows)
+        columns = [np.arange(first_seq, first_seq + count), *rows.T]
+        arrays = [pa.array(column.astype(field.type.to_pandas_dtype())) for column, field in zip(columns, SCHEMA, strict=True)]
+        self.waiting.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
         self.rows += count
         if self.rows >= ROW_GROUP:
             self._hand_over(self.rows - self.rows % ROW_GROUP)

@@ -102,7 +102,7 @@ def _orders(column: pa.ListArray, channel: str) -> Orders:
     valid &= (price > 0) & (qty >= 0)
     count = len(orders)
     if channel != "level3":
-        return Orders(start, np.zeros(count, np.uint8), np.zeros(count, np.uint64), price, qty, np.full(count, MISSING), valid)
+        return Orders(start, np.zeros(count, np.uint8), np.zeros(count, np.int64), price, qty, np.full(count, MISSING), valid)
     event = _codes(orders.field("event"), (b"add", b"modify", b"delete"))
     key = _hashes(orders.field("order_id"))
     valid &= ~_nulls(orders.field("order_id"))
@@ -193,7 +193,7 @@ def _hash_text(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.nd
             value = (value ^ np.uint64(body[j])) * np.uint64(1099511628211)
         value ^= value >> np.uint64(32)
         hashes[i] = value * np.uint64(0xD6E8FEB86659FD93)
-    return hashes
+    return hashes.view(np.int64)
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,12 @@ from numba import njit
 from uqlob_pipeline.kraken.book import (
     ASK,
     BID,
+    GOODNESS,
+    LEVEL_LOTS,
+    LOTS,
     NONE,
+    SIDE,
+    TICKS,
     add_order,
     checksum,
     clear,
@@ -27,6 +32,7 @@ from uqlob_pipeline.kraken.book import (
 )
 from uqlob_pipeline.kraken.messages import ADD, BAD, DELETE, EXECUTION, MODIFY, SNAPSHOT, UPDATE
 
+NOTHING = np.int64(-(2**62))  # worse than any price
 WAITING, LIVE, FAILED = 0, 1, 2  # before the first snapshot; in a session; since a failed checksum
 
 
@@ -87,20 +93,20 @@ class Rules(NamedTuple):
     day_end: int
 
 
-class Rows(NamedTuple):
-    """Emitted events, column by column; S.ROWS of them are filled."""
+class R(IntEnum):
+    """Columns of the emitted rows, in the order of the `book_events` table (its seq is counted on writing)."""
 
-    session: np.ndarray
-    ts: np.ndarray
-    type: np.ndarray
-    side: np.ndarray
-    price_ticks: np.ndarray
-    lots: np.ndarray
-    level: np.ndarray
-    bid_ticks: np.ndarray
-    ask_ticks: np.ndarray
-    bid_lots: np.ndarray
-    ask_lots: np.ndarray
+    SESSION = 0
+    TS = 1
+    TYPE = 2
+    SIDE = 3
+    PRICE_TICKS = 4
+    LOTS = 5
+    LEVEL = 6
+    BID_TICKS = 7
+    ASK_TICKS = 8
+    BID_LOTS = 9
+    ASK_LOTS = 10
 
 
 class Prints(NamedTuple):
@@ -120,31 +126,19 @@ def new_state() -> np.ndarray:
     return state
 
 
-def new_rows(capacity: int) -> Rows:
-    return Rows(
-        session=np.empty(capacity, np.int32),
-        ts=np.empty(capacity, np.int64),
-        type=np.empty(capacity, np.uint8),
-        side=np.empty(capacity, np.uint8),
-        price_ticks=np.empty(capacity, np.int64),
-        lots=np.empty(capacity, np.int64),
-        level=np.empty(capacity, np.uint8),
-        bid_ticks=np.empty(capacity, np.int64),
-        ask_ticks=np.empty(capacity, np.int64),
-        bid_lots=np.empty(capacity, np.int64),
-        ask_lots=np.empty(capacity, np.int64),
-    )
+def new_rows(capacity: int) -> np.ndarray:
+    return np.empty((capacity, len(R)), np.int64)
 
 
 @njit(cache=True, nogil=True)
-def _explained(side, ticks, removed, ts, prints, state, rules):
+def _explained(side, ticks, removed, ts, print_ts, print_side, print_ticks, print_left, state, rules):
     """Whether a print explains this removal; claims its quantity if so. A print later than the event cannot be known."""
-    while state[S.FIRST_PRINT] < len(prints.ts) and prints.ts[state[S.FIRST_PRINT]] < ts - rules.print_before_ns:
+    while state[S.FIRST_PRINT] < len(print_ts) and print_ts[state[S.FIRST_PRINT]] < ts - rules.print_before_ns:
         state[S.FIRST_PRINT] += 1
     i = state[S.FIRST_PRINT]
-    while i < len(prints.ts) and prints.ts[i] <= ts + rules.print_after_ns:
-        if prints.maker_side[i] == side and prints.ticks[i] == ticks and prints.left[i] >= removed:
-            prints.left[i] -= removed
+    while i < len(print_ts) and print_ts[i] <= ts + rules.print_after_ns:
+        if print_side[i] == side and print_ticks[i] == ticks and print_left[i] >= removed:
+            print_left[i] -= removed
             return True
         i += 1
     return False
@@ -153,28 +147,51 @@ def _explained(side, ticks, removed, ts, prints, state, rules):
 @njit(cache=True, nogil=True)
 def _emit(rows, state, kind, side, ticks, lots, level):
     r = state[S.ROWS]
-    rows.type[r] = kind
-    rows.side[r] = side
-    rows.price_ticks[r] = ticks
-    rows.lots[r] = lots
-    rows.level[r] = level
+    rows[r, R.TYPE] = kind
+    rows[r, R.SIDE] = side
+    rows[r, R.PRICE_TICKS] = ticks
+    rows[r, R.LOTS] = lots
+    rows[r, R.LEVEL] = level
     state[S.ROWS] += 1
 
 
 @njit(cache=True, nogil=True)
-def _apply_orders(book, side, first, last, orders, ts, worst, rows, state, counters, prints, rules):
+def _apply_orders(
+    size,
+    levels,
+    orders,
+    table,
+    side,
+    first,
+    last,
+    event,
+    key,
+    price,
+    qty,
+    order_ts,
+    ts,
+    worst,
+    rows,
+    state,
+    counters,
+    print_ts,
+    print_side,
+    print_ticks,
+    print_left,
+    rules,
+):
     """Level 3: apply one side's orders of a message in their order, emitting the events within max_level."""
-    event, key, price, qty, order_ts = orders
     for i in range(first, last):
         ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
-        slot = find_order(book, key[i])
+        slot = find_order(orders, table, key[i])
         kind = event[i]
-        emitted, level = lots, 0
+        emitted = lots
+        standing = size[side]  # levels as the event finds them: from position to rank
         if kind == ADD:
             if slot != NONE:  # it left the depth and came back: an add is an upsert
-                remove_order(book, slot)
-            add_order(book, key[i], side, ticks, lots)
-            level = rank(book, side, ticks)
+                remove_order(size, levels, orders, table, slot)
+            position = add_order(size, levels, orders, table, key[i], side, ticks, lots)
+            standing = size[side]
             good = ticks if side == BID else -ticks
             if order_ts[i] >= 0 and ts - order_ts[i] > rules.republished_ns and good < worst:
                 counters[C.REPUBLISHED] += 1
@@ -183,23 +200,24 @@ def _apply_orders(book, side, first, last, orders, ts, worst, rows, state, count
             counters[C.UNKNOWN_ORDERS] += 1
             continue
         elif kind == MODIFY:
-            stood = book.lots[slot]
-            if book.ticks[slot] != ticks or book.side[slot] != side:
-                remove_order(book, slot)
-                add_order(book, key[i], side, ticks, lots)
-                level = rank(book, side, ticks)
+            stood = orders[slot, LOTS]
+            if orders[slot, TICKS] != ticks or orders[slot, SIDE] != side:
+                remove_order(size, levels, orders, table, slot)
+                position = add_order(size, levels, orders, table, key[i], side, ticks, lots)
+                standing = size[side]
             else:
-                resize_order(book, slot, lots)
-                level = rank(book, side, ticks)
-                if lots < stood and _explained(side, ticks, stood - lots, ts, prints, state, rules):
+                position = resize_order(size, levels, orders, slot, lots)
+                if lots < stood and _explained(
+                    side, ticks, stood - lots, ts, print_ts, print_side, print_ticks, print_left, state, rules
+                ):
                     kind, emitted = EXECUTION, stood - lots
         else:
-            emitted = book.lots[slot]
-            ticks = book.ticks[slot]
-            level = rank(book, side, ticks)
-            if _explained(side, ticks, emitted, ts, prints, state, rules):
+            emitted = orders[slot, LOTS]
+            ticks = orders[slot, TICKS]
+            position = remove_order(size, levels, orders, table, slot)
+            if _explained(side, ticks, emitted, ts, print_ts, print_side, print_ticks, print_left, state, rules):
                 kind = EXECUTION
-            remove_order(book, slot)
+        level = standing - position
         if level > rules.max_level:
             counters[C.BEYOND_DEPTH] += 1
         else:
@@ -207,13 +225,31 @@ def _apply_orders(book, side, first, last, orders, ts, worst, rows, state, count
 
 
 @njit(cache=True, nogil=True)
-def _apply_levels(book, side, first, last, orders, ts, worst, depth, rows, state, counters, prints, rules):
+def _apply_levels(
+    size,
+    levels,
+    side,
+    first,
+    last,
+    price,
+    qty,
+    ts,
+    worst,
+    depth,
+    rows,
+    state,
+    counters,
+    print_ts,
+    print_side,
+    print_ticks,
+    print_left,
+    rules,
+):
     """Level 2: the same by price level; which adds came back from beyond the depth is known after the message."""
-    _, _, price, qty, _ = orders
     for i in range(first, last):
         ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
-        level = rank(book, side, ticks)
-        stood = set_level(book, side, ticks, lots)
+        level = rank(size, levels, side, ticks)
+        stood = set_level(size, levels, side, ticks, lots)
         good = ticks if side == BID else -ticks
         if stood == 0 and lots == 0:
             counters[C.UNKNOWN_ORDERS] += 1
@@ -221,10 +257,12 @@ def _apply_levels(book, side, first, last, orders, ts, worst, depth, rows, state
         kind, emitted = MODIFY, lots
         if stood == 0:
             kind = ADD
-            if good < worst and book.n_levels[side] >= depth:
+            if good < worst and size[side] >= depth:
                 counters[C.REPUBLISHED] += 1
                 continue
-        elif lots < stood and _explained(side, ticks, stood - lots, ts, prints, state, rules):
+        elif lots < stood and _explained(
+            side, ticks, stood - lots, ts, print_ts, print_side, print_ticks, print_left, state, rules
+        ):
             kind, emitted = EXECUTION, stood - lots
         elif lots == 0:
             kind, emitted = DELETE, stood
@@ -235,10 +273,10 @@ def _apply_levels(book, side, first, last, orders, ts, worst, depth, rows, state
 
 
 @njit(cache=True, nogil=True)
-def _verify(book, state, counters, rules):
+def _verify(size, levels, orders, state, counters, rules):
     """Check the last message's checksum; a mismatch takes back the rows since the last good one and ends the session."""
     if state[S.LAST_CHECKSUM] >= 0:
-        if np.int64(checksum(book, rules.units_per_tick)) != state[S.LAST_CHECKSUM]:
+        if np.int64(checksum(size, levels, orders, rules.units_per_tick)) != state[S.LAST_CHECKSUM]:
             counters[C.FAILED] += 1
             counters[C.TAKEN_BACK] += state[S.ROWS] - state[S.VERIFIED_ROWS]
             counters[C.AFTER_FAILURE] += state[S.UNVERIFIED]
@@ -251,46 +289,51 @@ def _verify(book, state, counters, rules):
 
 
 @njit(cache=True, nogil=True)
-def finish_session(book, state, counters, rules):
+def finish_session(size, levels, orders, state, counters, rules):
     """The last message of a session is always verified."""
     if state[S.PHASE] == LIVE and state[S.UNVERIFIED] > 0:
-        _verify(book, state, counters, rules)
+        _verify(size, levels, orders, state, counters, rules)
 
 
 @njit(cache=True, nogil=True)
-def _load_snapshot(book, batch_ts, check, bid_span, ask_span, bids, asks, state, counters, rules):
-    clear(book)
+def _begin_session(size, orders, table, ts, check, state, counters):
+    clear(size, orders, table)
     counters[C.SNAPSHOTS] += 1
     state[S.SESSION] += 1
-    state[S.LAST_TS] = batch_ts
+    state[S.LAST_TS] = ts
     state[S.LAST_EVENT_TS] = -1
     state[S.LAST_CHECKSUM] = check
     state[S.UNVERIFIED] = 1
     state[S.PHASE] = LIVE
-    for side in range(2):
-        first, last = bid_span if side == BID else ask_span
-        _, key, price, qty, _ = bids if side == BID else asks
-        for i in range(first, last):
-            ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
-            if lots == 0:
-                continue
-            if rules.level3:
-                slot = find_order(book, key[i])
-                if slot != NONE:
-                    remove_order(book, slot)
-                add_order(book, key[i], side, ticks, lots)
-            else:
-                set_level(book, side, ticks, lots)
+
+
+@njit(cache=True, nogil=True)
+def _load_side(size, levels, orders, table, side, first, last, key, price, qty, rules):
+    """A snapshot's orders (level 2: levels) of one side."""
+    for i in range(first, last):
+        ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
+        if lots == 0:
+            continue
+        if rules.level3:
+            slot = find_order(orders, table, key[i])
+            if slot != NONE:
+                remove_order(size, levels, orders, table, slot)
+            add_order(size, levels, orders, table, key[i], side, ticks, lots)
+        else:
+            set_level(size, levels, side, ticks, lots)
+
+
+@njit(cache=True, nogil=True)
+def _settle_depth(size, state, rules):
+    """The subscribed depth: what the ack says, else the smallest that Kraken offers and that holds this snapshot."""
     if state[S.ACK_DEPTH] > 0:
         state[S.DEPTH] = state[S.ACK_DEPTH]
-    else:  # the smallest depth Kraken offers that holds this snapshot
-        deepest = max(book.n_levels[BID], book.n_levels[ASK])
-        state[S.DEPTH] = 1000
-        for offered in (500, 100, 25, 10):
-            if deepest <= offered and (not rules.level3 or offered in (10, 100)):
-                state[S.DEPTH] = offered
-    cut_to_depth(book, state[S.DEPTH])
-    _verify(book, state, counters, rules)
+        return
+    deepest = max(size[BID], size[ASK])
+    state[S.DEPTH] = 1000
+    for offered in (500, 100, 25, 10):
+        if deepest <= offered and (not rules.level3 or offered in (10, 100)):
+            state[S.DEPTH] = offered
 
 
 @njit(cache=True, nogil=True)
@@ -307,8 +350,7 @@ def _message_time(outer, first_bid, last_bid, first_ask, last_ask, bid_ts, ask_t
 
 
 @njit(cache=True, nogil=True)
-def _off_grid(first, last, orders, rules):
-    _, _, price, qty, _ = orders
+def _off_grid(first, last, price, qty, rules):
     off = False
     for i in range(first, last):
         off |= price[i] % rules.tick != 0 or qty[i] % rules.lot != 0
@@ -316,7 +358,7 @@ def _off_grid(first, last, orders, rules):
 
 
 @njit(cache=True, nogil=True)
-def _describe(book, begun, ts, rows, state, counters, rules):
+def _describe(size, levels, begun, ts, rows, state, counters, rules):
     """Give the message's events its time, session and the book after it; drop those that have no mid-price or another day."""
     if state[S.ROWS] == begun:
         return
@@ -324,12 +366,12 @@ def _describe(book, begun, ts, rows, state, counters, rules):
         counters[C.OTHER_DAY] += state[S.ROWS] - begun
         state[S.ROWS] = begun
         return
-    n_bids, n_asks = book.n_levels[BID], book.n_levels[ASK]
+    n_bids, n_asks = size[BID], size[ASK]
     if n_bids == 0 or n_asks == 0:
         counters[C.ONE_SIDED] += state[S.ROWS] - begun
         state[S.ROWS] = begun
         return
-    bid, ask = book.goodness[BID, n_bids - 1], -book.goodness[ASK, n_asks - 1]
+    bid, ask = levels[BID, n_bids - 1, GOODNESS], -levels[ASK, n_asks - 1, GOODNESS]
     if bid >= ask:
         counters[C.CROSSED] += state[S.ROWS] - begun
     if state[S.LAST_EVENT_TS] >= 0:
@@ -339,19 +381,23 @@ def _describe(book, begun, ts, rows, state, counters, rules):
             counters[C.GAPS] += 1
     state[S.LAST_EVENT_TS] = ts
     for r in range(begun, state[S.ROWS]):
-        rows.session[r] = state[S.SESSION]
-        rows.ts[r] = ts
-        rows.bid_ticks[r] = bid
-        rows.ask_ticks[r] = ask
-        rows.bid_lots[r] = book.level_lots[BID, n_bids - 1]
-        rows.ask_lots[r] = book.level_lots[ASK, n_asks - 1]
-        if rows.type[r] == EXECUTION:
+        rows[r, R.SESSION] = state[S.SESSION]
+        rows[r, R.TS] = ts
+        rows[r, R.BID_TICKS] = bid
+        rows[r, R.ASK_TICKS] = ask
+        rows[r, R.BID_LOTS] = levels[BID, n_bids - 1, LEVEL_LOTS]
+        rows[r, R.ASK_LOTS] = levels[ASK, n_asks - 1, LEVEL_LOTS]
+        if rows[r, R.TYPE] == EXECUTION:
             counters[C.EXECUTIONS] += 1
 
 
 @njit(cache=True, nogil=True)
 def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, asks, prints, rows, state, counters, rules):
     """Replay a batch; returns the index of a message whose price or quantity is off the instrument's grid, else -1."""
+    size, levels, orders, table = book
+    bid_event, bid_key, bid_price, bid_qty, bid_ts = bids
+    ask_event, ask_key, ask_price, ask_qty, ask_ts = asks
+    print_ts, print_side, print_ticks, print_left = prints
     for m in range(len(kinds)):
         if ack_depth[m] > 0:
             state[S.ACK_DEPTH] = ack_depth[m]
@@ -362,13 +408,17 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
             continue
         counters[C.MESSAGES] += 1
         first_bid, last_bid, first_ask, last_ask = bid_start[m], bid_start[m + 1], ask_start[m], ask_start[m + 1]
-        if _off_grid(first_bid, last_bid, bids, rules) or _off_grid(first_ask, last_ask, asks, rules):
+        if _off_grid(first_bid, last_bid, bid_price, bid_qty, rules) or _off_grid(first_ask, last_ask, ask_price, ask_qty, rules):
             return m
-        ts = _message_time(times[m], first_bid, last_bid, first_ask, last_ask, bids[4], asks[4], state[S.LAST_TS])
+        ts = _message_time(times[m], first_bid, last_bid, first_ask, last_ask, bid_ts, ask_ts, state[S.LAST_TS])
         if kind == SNAPSHOT:
-            finish_session(book, state, counters, rules)
-            spans = (first_bid, last_bid), (first_ask, last_ask)
-            _load_snapshot(book, ts, checks[m], spans[0], spans[1], bids, asks, state, counters, rules)
+            finish_session(size, levels, orders, state, counters, rules)
+            _begin_session(size, orders, table, ts, checks[m], state, counters)
+            _load_side(size, levels, orders, table, BID, first_bid, last_bid, bid_key, bid_price, bid_qty, rules)
+            _load_side(size, levels, orders, table, ASK, first_ask, last_ask, ask_key, ask_price, ask_qty, rules)
+            _settle_depth(size, state, rules)
+            cut_to_depth(size, levels, orders, table, state[S.DEPTH])
+            _verify(size, levels, orders, state, counters, rules)
             continue
         if state[S.PHASE] != LIVE:
             counters[C.BEFORE_SNAPSHOT if state[S.PHASE] == WAITING else C.AFTER_FAILURE] += 1
@@ -378,21 +428,28 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
             ts = state[S.LAST_TS]
         state[S.LAST_TS] = ts
         begun = state[S.ROWS]
-        for side in range(2):
-            orders = bids if side == BID else asks
-            first, last = (first_bid, last_bid) if side == BID else (first_ask, last_ask)
-            if first == last:
-                continue
-            worst = book.goodness[side, 0] if book.n_levels[side] > 0 else np.int64(-(2**62))
+        # fmt: off
+        if first_bid < last_bid:
+            worst = levels[BID, 0, GOODNESS] if size[BID] > 0 else NOTHING
             if rules.level3:
-                _apply_orders(book, side, first, last, orders, ts, worst, rows, state, counters, prints, rules)
+                _apply_orders(size, levels, orders, table, BID, first_bid, last_bid, bid_event, bid_key, bid_price, bid_qty, bid_ts,
+                              ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
             else:
-                depth = state[S.DEPTH]
-                _apply_levels(book, side, first, last, orders, ts, worst, depth, rows, state, counters, prints, rules)
-        cut_to_depth(book, state[S.DEPTH])
-        _describe(book, begun, ts, rows, state, counters, rules)
+                _apply_levels(size, levels, BID, first_bid, last_bid, bid_price, bid_qty, ts,
+                              worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
+        if first_ask < last_ask:
+            worst = levels[ASK, 0, GOODNESS] if size[ASK] > 0 else NOTHING
+            if rules.level3:
+                _apply_orders(size, levels, orders, table, ASK, first_ask, last_ask, ask_event, ask_key, ask_price, ask_qty, ask_ts,
+                              ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
+            else:
+                _apply_levels(size, levels, ASK, first_ask, last_ask, ask_price, ask_qty, ts,
+                              worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
+        # fmt: on
+        cut_to_depth(size, levels, orders, table, state[S.DEPTH])
+        _describe(size, levels, begun, ts, rows, state, counters, rules)
         state[S.LAST_CHECKSUM] = checks[m]
         state[S.UNVERIFIED] += 1
         if state[S.UNVERIFIED] >= rules.verify_every:
-            _verify(book, state, counters, rules)
+            _verify(size, levels, orders, state, counters, rules)
     return -1
