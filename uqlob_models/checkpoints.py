@@ -159,8 +159,8 @@ def write_generation(
     for name in (WEIGHTS, TRAINING, STATE):
         _sync(partial / name)
     final = directory / f"step-{step:010d}"
-    if final.exists():  # the same step again, after a resume: the same state, or a damaged one
-        shutil.rmtree(final)
+    while final.exists():  # saved within an epoch, and again at its end: the earlier one stays until the later is in place
+        final = final.with_name(final.name + "b")
     os.rename(partial, final)
     _sync(directory)
     for old in generations(directory)[GENERATIONS:]:

@@ -12,6 +12,7 @@ from uqlob_models.encoders import Encoder
 
 FEATURES_FIRST = "features"
 TIMES_FIRST = "times"
+AS_PRINTED = "as printed"  # features first, as plain products in the order of the equation: what the benchmark compares with
 
 
 def cheaper_contraction(features: int, times: int, features_out: int, times_out: int) -> str:
@@ -23,6 +24,11 @@ def cheaper_contraction(features: int, times: int, features_out: int, times_out:
 
 def _scaled_normal(rows: int, columns: int, fan_in: int, gain: float) -> nn.Parameter:
     return nn.Parameter(torch.randn(rows, columns) * (gain / math.sqrt(fan_in)))
+
+
+def contract_features(w1: Tensor, x: Tensor) -> Tensor:  # (D', D), (B, D, T) -> (B, D', T)
+    """W_1 X for a batch. As a batched product it needs no transposed copies, which `w1 @ x` makes: about twice as fast."""
+    return torch.bmm(w1.expand(x.shape[0], -1, -1), x)
 
 
 class Bilinear(nn.Module):
@@ -37,7 +43,12 @@ class Bilinear(nn.Module):
         self.first = cheaper_contraction(features, times, features_out, times_out)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, D, T) -> (B, D', T')
-        product = self.w1 @ (x @ self.w2) if self.first == TIMES_FIRST else (self.w1 @ x) @ self.w2
+        if self.first == TIMES_FIRST:
+            product = contract_features(self.w1, x @ self.w2)
+        elif self.first == FEATURES_FIRST:
+            product = contract_features(self.w1, x) @ self.w2
+        else:
+            product = (self.w1 @ x) @ self.w2
         return torch.relu(product + self.bias)
 
 
@@ -61,7 +72,7 @@ class TemporalAttentionBilinear(nn.Module):
         return self.w * (1 - self.identity) + self.identity / self.times
 
     def forward(self, x: Tensor) -> Tensor:  # (B, D, T) -> (B, D', T')
-        x_bar = self.w1 @ x  # (B, D', T)
+        x_bar = contract_features(self.w1, x)  # (B, D', T)
         attention = torch.softmax(x_bar @ self.scores_matrix(), dim=-1)  # A, each row sums to one over time
         mix = self.mix.clamp(0, 1)
         mixed = mix * (x_bar * attention) + (1 - mix) * x_bar  # X~ = lambda (X_bar . A) + (1 - lambda) X_bar

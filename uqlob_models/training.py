@@ -6,6 +6,7 @@ The place in the training is the step; data order and learning rates follow from
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import signal
@@ -114,13 +115,15 @@ def identity(objective: Objective, dataset: WindowDataset, config: TrainingConfi
     kept = ("encoder", "seed", "bf16", "store_dtype") + (() if objective == "pretraining" else ("head", "test_seed"))
     if objective == "regression":
         kept += ("loss",)
-    return {
+    agreed = {
         "objective": objective,
         "data_version": dataset.data_version(),
         "encoder_weights": file_version(encoder / "weights.safetensors") if encoder else None,
         "stage": stage,
         **{key: settings[key] for key in kept},
     }
+    plain: dict[str, Any] = json.loads(json.dumps(agreed))  # as it will be read back: lists for tuples
+    return plain
 
 
 @contextmanager

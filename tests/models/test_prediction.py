@@ -1,0 +1,153 @@
+"""Predictions: each window encoded once, equal to the long way round, and blind to whatever was not known at the time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from toy_windows import LENGTH, config, dataset, without_dropout
+
+from uqlob_models import prediction
+from uqlob_models.dataset import WindowDataset
+from uqlob_models.model import UqModel
+from uqlob_models.prediction import (
+    RegressionPrediction,
+    combine_gaussians,
+    context_sensitivity,
+    predict_classification,
+    predict_encoder,
+    predict_instances,
+    predict_outputs,
+    predict_regression,
+)
+
+
+@pytest.fixture
+def model() -> UqModel:
+    torch.manual_seed(0)
+    made = UqModel(config(), "regression").eval()
+    made.y_ref.fill_(3.0)
+    return made
+
+
+def test_encoding_each_window_once_gives_what_encoding_every_context_anew_gives(model: UqModel) -> None:
+    toy = dataset(n=80, unknown=0.2)
+    targets = toy.targets("train", 5)
+    outputs = predict_outputs(model, toy, targets, toy.context_labels(), chunk=7)  # chunks that share contexts
+    windows = np.concatenate([toy.context(5).windows[targets], targets[:, None]], axis=1)
+    tokens, continuous = toy.read(windows.ravel())
+    anew = predict_instances(
+        model,
+        torch.from_numpy(tokens).unflatten(0, windows.shape),
+        torch.from_numpy(continuous).unflatten(0, windows.shape),
+        torch.from_numpy(toy.y[windows[:, :-1]]),
+    )
+    torch.testing.assert_close(outputs, anew, rtol=1e-4, atol=1e-6)
+
+
+def test_no_window_is_encoded_twice_across_chunks(model: UqModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = dataset(n=120)
+    encoded: list[int] = []
+    real = prediction.encode_windows
+
+    def counting(encoder, data, windows):  # type: ignore[no-untyped-def]
+        encoded.extend(windows.tolist())
+        return real(encoder, data, windows)
+
+    monkeypatch.setattr(prediction, "encode_windows", counting)
+    predict_outputs(model, toy, toy.targets(None, 5), toy.context_labels(), chunk=16)
+    assert len(encoded) == len(set(encoded))
+
+
+def test_mean_and_deviation_are_in_ticks(model: UqModel) -> None:
+    toy = dataset(n=80)
+    targets = toy.targets("train", 5)
+    outputs = predict_outputs(model, toy, targets, toy.context_labels()).detach().double()
+    found = predict_regression(model, toy, targets)
+    np.testing.assert_allclose(found.mean, 3 * outputs[:, 0].numpy(), rtol=1e-6)
+    np.testing.assert_allclose(found.std, 3 * torch.nn.functional.softplus(outputs[:, 1]).sqrt().numpy(), rtol=1e-6)
+
+
+def changed_after(toy: WindowDataset, t: int) -> WindowDataset:
+    """Every outcome not realised by t, every event after t and every label of a later window replaced by something wild."""
+    rng = np.random.default_rng(9)
+    unknown = toy.t_end + toy.latency_ns + toy.horizon_ns > t
+    later = toy.t_end > t
+    store = toy.stores[0]
+    tokens, continuous = np.array(store.tokens), np.array(store.continuous)
+    tokens[later] = rng.integers(0, 436, (int(later.sum()), LENGTH))
+    continuous[later] = 100
+    y = np.where(unknown, 1e4 * rng.standard_normal(len(toy)), toy.y)
+    return replace(toy, stores=[replace(store, tokens=tokens, continuous=continuous)], y=y, _contexts={})
+
+
+def test_a_forecast_does_not_depend_on_anything_after_its_time(model: UqModel) -> None:
+    toy = dataset(n=80)
+    for target in toy.targets(None, 5)[::9]:
+        only = np.array([target])
+        before = predict_regression(model, toy, only)
+        after = predict_regression(model, changed_after(toy, int(toy.t_end[target])), only)
+        assert after.mean == before.mean
+        assert after.std == before.std
+
+
+def test_a_target_without_a_full_context_is_refused_by_name(model: UqModel) -> None:
+    toy = dataset(n=80)
+    with pytest.raises(ValueError, match="toy#2"):
+        predict_regression(model, toy, np.array([2]))
+    assert toy.targets(None, 5)[0] > 2
+
+
+def test_a_target_whose_outcome_is_unknown_can_be_predicted(model: UqModel) -> None:
+    toy = dataset(n=80, unknown=0.3)
+    targets = toy.targets(None, 5, labelled=False)
+    assert (~toy.has_label[targets]).any()
+    assert np.isfinite(predict_regression(model, toy, targets).mean).all()
+
+
+def test_probabilities_sum_to_one_with_and_without_a_head() -> None:
+    torch.manual_seed(0)
+    toy = dataset(n=80)
+    model = UqModel(config(), "classification")
+    targets = toy.targets("train", 5)
+    for found in (predict_classification(model, toy, targets), predict_encoder(model.encoder, toy, targets)):
+        assert found.probabilities.shape == (len(targets), 3)
+        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1)
+    assert model.training  # the mode it was in
+
+
+def test_mc_dropout_is_repeatable_and_widens_the_forecast(model: UqModel) -> None:
+    toy = dataset(n=80)
+    targets = toy.targets("train", 5)
+    state = torch.get_rng_state()
+    first = predict_regression(model, toy, targets, mc_dropout_passes=6)
+    assert torch.equal(torch.get_rng_state(), state)
+    second = predict_regression(model, toy, targets, mc_dropout_passes=6)
+    assert np.array_equal(first.mean, second.mean)
+    assert (first.epistemic_std > 0).all()
+    assert (first.std > first.epistemic_std).all()
+    assert (predict_regression(model, toy, targets).epistemic_std == 0).all()
+
+
+def test_an_ensemble_has_the_moments_of_its_mixture() -> None:
+    targets, zero = np.array([0]), np.zeros(1)
+    members = [RegressionPrediction(targets, np.array([m]), np.array([s]), zero) for m, s in ((1.0, 1.0), (3.0, 2.0))]
+    mixed = combine_gaussians(members)
+    assert mixed.mean == 2
+    assert mixed.std == pytest.approx(np.sqrt(2.5 + 1.0))  # mean variance + variance of the means
+    assert mixed.epistemic_std == 1
+
+
+def test_sensitivity_is_zero_only_when_the_context_path_is_dead(model: UqModel) -> None:
+    toy = dataset(n=120)
+    targets = toy.targets("train", 5)
+    assert context_sensitivity(model, toy, targets, toy.context_labels())["context_sensitivity"] > 0
+    with torch.no_grad():
+        model.head.trunk.label_projection.weight.zero_()
+    assert context_sensitivity(model, toy, targets, toy.context_labels())["context_sensitivity"] == 0
+
+
+def test_instances_of_the_wrong_size_are_refused(model: UqModel) -> None:
+    with pytest.raises(ValueError, match="takes 5 context windows"):
+        predict_instances(model, torch.zeros(1, 4, LENGTH).short(), torch.zeros(1, 4, 7, LENGTH), torch.zeros(1, 3))
+    assert without_dropout(config()).encoder.dropout == 0
