@@ -29,9 +29,9 @@ windows as (
 
 -- h = 0 stands for the last nanosecond before t_start: the event after it is the first at or after t_start.
 moments as (
-    select "window", session, first_seq, t_start, 0 as horizon_s, t_start - 1 as moment from windows
+    select "window", session, first_seq, last_seq, t_start, 0 as horizon_s, t_start - 1 as moment from windows
     union all
-    select "window", session, first_seq, t_start, horizon_s, t_start + horizon_s * 1_000_000_000 as moment
+    select "window", session, first_seq, last_seq, t_start, horizon_s, t_start + horizon_s * 1_000_000_000 as moment
     from windows, (select unnest($horizons_s::bigint[]) as horizon_s)
 ),
 
@@ -47,11 +47,11 @@ located as (
     asof left join last_at_their_time on moments.session = last_at_their_time.session and moments.moment >= last_at_their_time.ts
 ),
 
--- The events that make the prices: one for the start, the k last ones for the end.
+-- The events that make the prices: one for the start, the k last ones for the end. None may lie in another session.
 wanted as (
-    select "window", t_start, horizon_s, coalesce(seq_before + 1, first_seq) as seq from located where horizon_s = 0
+    select "window", t_start, horizon_s, coalesce(seq_before + 1, first_seq) as seq, first_seq, last_seq from located where horizon_s = 0
     union all
-    select "window", t_start, horizon_s, seq_before - unnest(range($k)) as seq from located where horizon_s > 0
+    select "window", t_start, horizon_s, seq_before - unnest(range($k)) as seq, first_seq, last_seq from located where horizon_s > 0
 ),
 
 -- The mid-price in half ticks is an integer, so that sums and displacements are exact.
@@ -59,6 +59,7 @@ priced as (
     select "window", horizon_s, count(*) as events, min(ts) >= any_value(t_start) as all_after_start, sum(bid_ticks + ask_ticks) as half_ticks
     from wanted
     join read_parquet($events) using (seq)
+    where seq between first_seq and last_seq
     group by "window", horizon_s
 ),
 

@@ -3,9 +3,8 @@
 Encoding and compressing take as long as computing: they run in a thread of their own beside DuckDB.
 """
 
-import queue
-import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -44,39 +43,25 @@ def whole_windows(batches: Iterable[pa.RecordBatch], window_length: int) -> Iter
 
 def write_feature_file(path: Path, batches: pa.RecordBatchReader, window_length: int, metadata: dict[bytes, bytes]) -> int:
     """Write what `batches` holds; returns the number of rows."""
-    groups: queue.Queue[pa.Table | None] = queue.Queue(maxsize=2)
-    failure: list[BaseException] = []
-
-    def encode() -> None:
-        with pq.ParquetWriter(
+    rows = 0
+    encoding: Future[None] | None = None
+    with (
+        pq.ParquetWriter(
             path,
-            batches.schema,
+            batches.schema.with_metadata(metadata),
             compression="zstd",
             compression_level=1,
             use_dictionary=DICTIONARY,
             column_encoding=ENCODINGS,
             data_page_version="2.0",
-        ) as file:
-            while (group := groups.get()) is not None:
-                if not failure:
-                    try:
-                        file.write_table(group, row_group_size=len(group))
-                    except BaseException as error:
-                        failure.append(error)
-            file.add_key_value_metadata(metadata)
-
-    thread = threading.Thread(target=encode, name="feature-writer", daemon=True)
-    thread.start()
-    rows = 0
-    try:
+        ) as file,
+        ThreadPoolExecutor(1, thread_name_prefix="feature-writer") as encoder,
+    ):
         for group in whole_windows(batches, window_length):
+            if encoding is not None:
+                encoding.result()
+            encoding = encoder.submit(file.write_table, group, row_group_size=len(group))
             rows += len(group)
-            groups.put(group)
-            if failure:
-                break
-    finally:
-        groups.put(None)
-        thread.join()
-    if failure:
-        raise failure[0]
+        if encoding is not None:
+            encoding.result()
     return rows

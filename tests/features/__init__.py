@@ -1,0 +1,1 @@
+"""Tests of tokens, features and scales; `synthetic` and `reference` serve the label tests too."""
