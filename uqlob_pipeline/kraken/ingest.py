@@ -1,6 +1,7 @@
 """From an asset-day's raw dumps to its `book_events` file: which dumps, which rules, what provenance."""
 
 import datetime as dt
+import hashlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -118,3 +119,10 @@ def _rules(profile: Profile, instrument: Instrument, day: AssetDay, channel: Cha
         day_start=midnight,
         day_end=midnight + 86_400 * 10**9,
     )
+
+
+def raw_version(lake: Lake, day: AssetDay) -> str:
+    """Data version of an asset-day's dumps: it changes when any file that the replay reads does."""
+    _, files, _ = _source(lake, day)
+    hashes = {str(path.relative_to(lake.root)): file_hash(path) for path in [*files, *lake.dumps("trade", day)]}
+    return hashlib.blake2b(json.dumps(hashes, sort_keys=True).encode(), digest_size=12).hexdigest()

@@ -432,16 +432,16 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
         if first_bid < last_bid:
             worst = levels[BID, 0, GOODNESS] if size[BID] > 0 else NOTHING
             if rules.level3:
-                _apply_orders(size, levels, orders, table, BID, first_bid, last_bid, bid_event, bid_key, bid_price, bid_qty, bid_ts,
-                              ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
+                _apply_orders(size, levels, orders, table, BID, first_bid, last_bid, bid_event, bid_key, bid_price, bid_qty,
+                              bid_ts, ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
             else:
                 _apply_levels(size, levels, BID, first_bid, last_bid, bid_price, bid_qty, ts,
                               worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
         if first_ask < last_ask:
             worst = levels[ASK, 0, GOODNESS] if size[ASK] > 0 else NOTHING
             if rules.level3:
-                _apply_orders(size, levels, orders, table, ASK, first_ask, last_ask, ask_event, ask_key, ask_price, ask_qty, ask_ts,
-                              ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
+                _apply_orders(size, levels, orders, table, ASK, first_ask, last_ask, ask_event, ask_key, ask_price, ask_qty,
+                              ask_ts, ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
             else:
                 _apply_levels(size, levels, ASK, first_ask, last_ask, ask_price, ask_qty, ts,
                               worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)

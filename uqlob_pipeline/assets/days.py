@@ -1,0 +1,123 @@
+"""How one run takes many asset-days.
+
+Dagster gives every partition of a grouped run the same data version and no way to leave one out. So a grouped run yields its
+result without the events that Dagster would make of it, and logs each day's own materialisation, with that day's metadata, data
+version and inputs; staleness is then told day by day. A day on which nothing was recorded is skipped with a reason when it comes as one of many, and is an error
+when it was asked for alone.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import dagster as dg
+
+from uqlob_pipeline.fits import NotReady
+from uqlob_pipeline.kraken.ingest_report import IngestError
+from uqlob_pipeline.lake import AssetDay, Lake, Provenance
+from uqlob_pipeline.partitions import asset_day
+from uqlob_pipeline.profile import ProfileError
+
+BACKFILL_TAG = "dagster/backfill"
+DEFER_EVENTS_TAG = "dagster/defer_asset_events"
+DAYS_PER_RUN = 32
+
+backfill_policy = dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN)
+# What can pass (a lock, a disk that was full) is tried again; what cannot is raised as a Failure that is not.
+retry_policy = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """One asset check on one day."""
+
+    name: str
+    passed: bool
+    description: str
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DayDone:
+    """What an asset-day's step has to show."""
+
+    provenance: Provenance
+    metadata: dict[str, Any]
+    upstream: dict[str, str]  # asset -> the data version that was read
+    checks: list[CheckOutcome] = field(default_factory=list)
+
+
+def over_days(
+    context: dg.AssetExecutionContext, lake: Lake, work: Callable[[AssetDay], DayDone]
+) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+    """Run `work` for each asset-day of the run, one after the other, and report them to Dagster."""
+    keys = list(context.partition_keys)
+    lenient = len(keys) > 1 or BACKFILL_TAG in context.run.tags
+    done: dict[str, DayDone] = {}
+    skipped: list[str] = []
+    for number, key in enumerate(keys, 1):
+        day = asset_day(key)
+        if lenient and not (lake.dumps("level3", day) or lake.dumps("book", day)):
+            context.log.warning(f"{day}: skipped, nothing was recorded on this day ({lake.raw('level3', day)} is empty)")
+            skipped.append(key)
+            continue
+        try:
+            done[key] = work(day)
+        except (IngestError, NotReady, ProfileError) as error:
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        context.log.info(f"{context.asset_key.to_user_string()} {day}: done, {number} of {len(keys)}")
+
+    if done:
+        if len(keys) == 1:
+            (only,) = done.values()
+            yield dg.MaterializeResult(metadata=only.metadata, data_version=dg.DataVersion(only.provenance.data_version))
+        else:
+            with _own_events(context):
+                yield dg.MaterializeResult()
+            for key, day_done in done.items():
+                context.log_event(_materialisation(context, key, day_done))
+    yield from _checks(context, done)
+
+
+@contextmanager
+def _own_events(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """While it lasts, the step's result lets what is downstream go on and marks no partition as materialised."""
+    tags = cast(dict[str, str], context.run.tags)
+    tags[DEFER_EVENTS_TAG] = "true"
+    try:
+        yield
+    finally:
+        del tags[DEFER_EVENTS_TAG]
+
+
+def _materialisation(context: dg.AssetExecutionContext, key: str, done: DayDone) -> dg.AssetMaterialization:
+    tags = {
+        "dagster/data_version": done.provenance.data_version,
+        "dagster/data_version_is_user_provided": "true",
+        "dagster/code_version": done.provenance.code_version,
+    }
+    for asset, version in done.upstream.items():
+        tags[f"dagster/input_data_version/{asset}"] = version
+    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=done.metadata, tags=tags)
+
+
+def _checks(context: dg.AssetExecutionContext, done: dict[str, DayDone]) -> Iterator[dg.AssetCheckResult]:
+    """Each check once a run: failed if any of its days failed, with the days named."""
+    for check in context.selected_asset_check_keys:
+        outcomes = {key: outcome for key, day in done.items() for outcome in day.checks if outcome.name == check.name}
+        failed = {key: outcome for key, outcome in outcomes.items() if not outcome.passed}
+        worst = failed or outcomes
+        severities = {outcome.severity for outcome in failed.values()}
+        description = "; ".join(f"{asset_day(key)}: {outcome.description}" for key, outcome in list(worst.items())[:5])
+        more = f" (and {len(worst) - 5} more days)" if len(worst) > 5 else ""
+        metadata = next(iter(worst.values())).metadata if len(worst) == 1 else {"days checked": len(outcomes)}
+        yield dg.AssetCheckResult(
+            check_name=check.name,
+            asset_key=context.asset_key,
+            passed=not failed,
+            severity=dg.AssetCheckSeverity.ERROR if dg.AssetCheckSeverity.ERROR in severities else dg.AssetCheckSeverity.WARN,
+            description=(description + more) or "no day of this run was recorded",
+            metadata={**metadata, "failed days": [str(asset_day(key)) for key in failed]},
+        )

@@ -1,0 +1,172 @@
+"""The market group: the dumps as recorded, and the order book replayed from them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from uqlob_pipeline.assets.days import CheckOutcome, DayDone, backfill_policy, over_days, retry_policy
+from uqlob_pipeline.kraken.ingest_report import IngestReport
+from uqlob_pipeline.lake import AssetDay, Lake
+from uqlob_pipeline.partitions import asset_day_key, asset_days
+from uqlob_pipeline.profile import BookSettings, Profile
+from uqlob_pipeline.warehouse import Warehouse
+
+GROUP = "market"
+OWNERS = ["team:uqlob"]
+
+COLUMNS = dg.TableSchema(
+    columns=[
+        dg.TableColumn("seq", "int64", "position among the day's kept events"),
+        dg.TableColumn("session", "int32", "counts the snapshots from 0; nothing crosses from one to the next"),
+        dg.TableColumn("ts", "int64", "ns UTC, never decreasing within a session"),
+        dg.TableColumn("type", "uint8", "0 add, 1 modify, 2 delete, 3 execution"),
+        dg.TableColumn("side", "uint8", "0 bid, 1 ask"),
+        dg.TableColumn("price_ticks", "int64", "the order's (level 2: the level's) price"),
+        dg.TableColumn("lots", "int64", "quantity after an add or modify, removed by a delete or execution; 10^-qty_precision"),
+        dg.TableColumn("level", "uint8", "1 to 10, depth rank on its own side"),
+        dg.TableColumn("bid_ticks", "int64", "best bid after the message"),
+        dg.TableColumn("ask_ticks", "int64", "best ask after the message"),
+        dg.TableColumn("bid_lots", "int64", "queue at the best bid after the message"),
+        dg.TableColumn("ask_lots", "int64", "queue at the best ask after the message"),
+    ]
+)
+
+
+@dg.observable_source_asset(
+    partitions_def=asset_days,
+    group_name=GROUP,
+    description="Kraken WebSocket v2 dumps as they were recorded: one message a line, by channel, symbol and UTC day.",
+    tags={"layer": "raw"},
+)
+def raw_dumps(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) -> dg.DataVersionsByPartition:
+    from uqlob_pipeline.kraken.ingest import raw_version
+
+    known = [day for day in lake.recorded_days() if day.symbol in profile.instruments and day.date >= profile.first_day]
+    return dg.DataVersionsByPartition({asset_day_key(day): raw_version(lake, day) for day in known})
+
+
+@dg.asset(
+    partitions_def=asset_days,
+    deps=[raw_dumps],
+    group_name=GROUP,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
+    tags={"layer": "events"},
+    code_version="1",
+    backfill_policy=backfill_policy,
+    retry_policy=retry_policy,
+    output_required=False,
+    metadata={"dagster/column_schema": COLUMNS},
+    check_specs=[
+        dg.AssetCheckSpec("checksums", asset="book_events", blocking=True, description="Kraken's own checksums hold"),
+        dg.AssetCheckSpec(
+            "two_sided_book", asset="book_events", blocking=True, description="no crossed book, hardly a one-sided one"
+        ),
+        dg.AssetCheckSpec("time_runs_forward", asset="book_events", description="message times do not run backwards"),
+        dg.AssetCheckSpec("gaps", asset="book_events", description="no long silence, no session break, nothing truncated"),
+        dg.AssetCheckSpec("quarantine", asset="book_events", description="no line was unreadable"),
+    ],
+)
+def book_events(
+    context: dg.AssetExecutionContext,
+    lake: dg.ResourceParam[Lake],
+    warehouse: dg.ResourceParam[Warehouse],
+    profile: dg.ResourceParam[Profile],
+) -> Iterator[Any]:
+    """The order book replayed: one row an event within ten levels of its side, with the book's state after its message."""
+    from uqlob_pipeline.kraken.ingest import raw_version, write_book_events
+
+    def replay(day: AssetDay) -> DayDone:
+        report, provenance = write_book_events(lake, warehouse, profile, day)
+        metadata = {**ingest_metadata(report), "day": mid_price_plot(lake, day)}
+        return DayDone(provenance, metadata, {"raw_dumps": raw_version(lake, day)}, ingest_checks(report, profile.book))
+
+    yield from over_days(context, lake, replay)
+
+
+def ingest_metadata(report: IngestReport) -> dict[str, Any]:
+    """What the Dagster UI shows of a replayed day."""
+    return {
+        "dagster/partition_row_count": report.rows,
+        "sessions": report.sessions,
+        "messages": report.messages,
+        "checksums verified": report.checksums_verified,
+        "checksums failed": report.checksums_failed,
+        "quarantined lines": report.quarantined,
+        "dropped before the first snapshot": report.dropped_before_snapshot,
+        "dropped after a failed checksum": report.dropped_after_failure,
+        "events taken back": report.taken_back,
+        "discarded by depth": report.discarded_by_depth,
+        "republished orders": report.republished,
+        "executions": report.executions,
+        "events per second": round(report.events_per_second, 3),
+        "longest silence (s)": report.longest_silence_s,
+        "source channel": report.channel,
+        "truncated files": report.truncated_files,
+        "notes": report.notes,
+    }
+
+
+def mid_price_plot(lake: Lake, day: AssetDay) -> dg.MarkdownMetadataValue:
+    """A small plot of mid-price and event rate over the day."""
+    from uqlob_pipeline.plots import day_thumbnail
+
+    return dg.MetadataValue.md(day_thumbnail(lake.book_events(day), title=str(day)))
+
+
+def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOutcome]:
+    """What the checks say of a replayed day; a failed one says what to do."""
+    warn, error = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+    events = max(report.rows, 1)
+    many = report.checksums_failed > settings.max_checksum_failures
+    one_sided = report.one_sided / (events + report.one_sided)
+    broken = report.gaps or report.sessions > 1 or report.truncated_files
+    return [
+        CheckOutcome(
+            "checksums",
+            report.checksums_failed == 0,
+            f"{report.checksums_failed} of {report.checksums_verified + report.checksums_failed} verified checksums failed"
+            + (
+                f"; {report.taken_back} events were taken back and {report.dropped_after_failure} messages dropped "
+                "until the next snapshot. "
+                "Messages were lost in recording: record the day again if another recording exists"
+                if report.checksums_failed
+                else ""
+            ),
+            error if many else warn,
+            {"failed": report.checksums_failed, "allowed before it blocks": settings.max_checksum_failures},
+        ),
+        CheckOutcome(
+            "two_sided_book",
+            report.crossed == 0 and report.one_sided == 0,
+            f"{report.crossed} events on a crossed book (kept), {report.one_sided} on a one-sided one (left out)"
+            + (
+                "; a crossed book means lost messages: materialise the day again with every checksum verified"
+                if report.crossed
+                else ""
+            ),
+            error if report.crossed or one_sided > 0.001 else warn,
+        ),
+        CheckOutcome(
+            "time_runs_forward",
+            report.backwards == 0,
+            f"{report.backwards} messages were stamped before the one they follow; their events took the later time",
+            warn,
+        ),
+        CheckOutcome(
+            "gaps",
+            not broken,
+            f"{report.gaps} silences over {settings.gap_warning_s:g} s (longest {report.longest_silence_s:g} s), "
+            f"{report.sessions} session(s), {len(report.truncated_files)} truncated file(s)"
+            + ("; windows and labels do not cross a break, so fewer of them come from this day" if broken else ""),
+            warn,
+        ),
+        CheckOutcome(
+            "quarantine",
+            report.quarantined == 0,
+            f"{report.quarantined} of {report.lines} lines could not be read"
+            + ("; they are in quarantine/ of the lake with file and line" if report.quarantined else ""),
+            warn,
+        ),
+    ]
