@@ -39,7 +39,9 @@ def synthetic_predictions(
     sigma = 6 * np.exp(0.5 * np.sin(phase) + 0.2 * generator.standard_normal(windows))
     mu = signal * sigma * generator.standard_normal(windows)
     y = mu + sigma * generator.standard_normal(windows)
-    start = np.full(windows, p_start)
+    # The price walks by a little of each outcome, so that thresholds in ticks move too.
+    start = p_start + np.concatenate([[0.0], np.cumsum(y * 0.7)[:-1]])[:windows]
+    start = np.maximum(start, p_start / 2)
     delta = mean_threshold(start, TAU, 1.0)
     label = np.where(y >= delta, 1, np.where(y <= -delta, 0, 2)).astype(np.uint8)
     # The classifier knows sigma and a noisy mean; its probabilities are those of the Gaussian it believes in.

@@ -47,6 +47,11 @@ class View:
     headings: Sequence[Sequence[Heading]]
     rows: Sequence[Sequence[Cell]]
     compares: bool = False  # with the paper: the page explains the small grey numbers
+    folded: bool = False  # shown when asked for
+
+    @property
+    def dense(self) -> bool:
+        return len(self.rows[0]) > 24 if self.rows else False
 
 
 def two_places(value: float) -> str:
@@ -55,6 +60,10 @@ def two_places(value: float) -> str:
 
 def three_places(value: float) -> str:
     return f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.2f}"
 
 
 def whole(value: float) -> str:
@@ -84,14 +93,19 @@ class Scores:
         found = self.rows.get(key)
         return (found[1], found[2]) if found and found[1] is not None and found[2] is not None else None
 
-    def cell(self, key: ScoreKey, show: Formatter, *, compare: float | None = None, shade: str = "") -> Cell:
-        """One score; `compare` is the paper's number, `shade` the paper's table whose colours it takes."""
+    def cell(
+        self, key: ScoreKey, show: Formatter, *, compare: float | None = None, shade: str = "", interval: bool = False
+    ) -> Cell:
+        """One score; `compare` is the paper's number, `shade` the paper's table whose colours it takes; `interval` is shown
+        in place of the paper's number."""
         found = self.rows.get(key)
         beside = show(compare) if compare is not None else ""
         if found is None or (value := found[0]) is None:
             return Cell("–", paper=beside, hint="not defined here" if found else "not evaluated")
         _, lower, upper, retained = found
         within = f"95 % interval {show(lower)} to {show(upper)}; " if lower is not None and upper is not None else ""
+        if interval and lower is not None and upper is not None:
+            beside = f"{show(lower)} to {show(upper)}"
         source = "pooled_evaluation" if key[0] == POOLED else "gated_evaluation"
         named = "/".join(str(part) for part in key)
         colour = shading(intensity(shade, value)) if shade else ""

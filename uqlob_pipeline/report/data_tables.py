@@ -41,7 +41,7 @@ def dataset_view(table: pa.Table) -> View:
             compare = paper()["dataset"].get(row["symbol"], {}).get(name)
             cells.append(plain_cell("dataset", f"{row['symbol']}/{name}", row.get(name), show, compare))
         rows.append(cells)
-    heads = [[Heading("Symbol"), *(Heading(name) for _, name, _ in columns)]]
+    heads = [[Heading("Symbol", 1, "left"), *(Heading(name) for _, name, _ in columns)]]
     return View("dataset", "Dataset", "All splits together; what was kept of the book's ten best levels.", heads, rows, True)
 
 
@@ -60,7 +60,7 @@ def thresholds_view(table: pa.Table) -> View:
             compare = paper()["thresholds"].get(row["symbol"], {}).get(str(row["horizon_s"]), {}).get(name)
             cells.append(plain_cell("thresholds", f"{row['symbol']}/{row['horizon_s']}/{name}", row.get(name), show, compare))
         rows.append(cells)
-    heads = [[Heading("Symbol"), Heading("Horizon"), *(Heading(name) for _, name, _ in columns)]]
+    heads = [[Heading("Symbol", 1, "left"), Heading("Horizon", 1, "left"), *(Heading(name) for _, name, _ in columns)]]
     return View("thresholds", "Label thresholds and scales", "From the training split alone.", heads, rows, True)
 
 
@@ -78,41 +78,58 @@ def multipliers_view(sweeps: Mapping[tuple[str, int], pa.Table]) -> View:
         rows.append([*cells, Cell(whole(first["windows"])), Cell(first["message"] or "")])
     names = ("Symbol", "Horizon", "k*", "Predicted stationary", "True stationary", "Windows", "Note")
     caption = "Chosen on the calibration half so that the predicted stationary share meets the true one."
-    return View("threshold-multiplier", "Threshold multiplier k*", caption, [[Heading(name) for name in names]], rows)
+    return View(
+        "threshold-multiplier",
+        "Threshold multiplier k*",
+        caption,
+        [[Heading(name, 1, "left" if name in ("Symbol", "Horizon", "Note") else "") for name in names]],
+        rows,
+    )
 
 
-COMPONENTS = {
-    "encoder": "D-TABL encoder (shared)",
-    "projection": "Feature projection (shared)",
-    "trunk": "Context and attention trunk (shared)",
-    "decoder_regression": "Regression decoder",
-    "decoder_classification": "Classification decoder",
-    "total_regression": "Total, regression variant",
-    "total_classification": "Total, classification variant",
+# The paper's components by the names that the model's own parameter table gives them.
+PAPER_PARTS = {
+    "D-TABL": "encoder",
+    "projection W_p": "projection",
+    "trunk": "trunk",
+    "decoder, regression": "decoder_regression",
+    "decoder, classification": "decoder_classification",
+    "total, regression": "total_regression",
+    "total, classification": "total_classification",
 }
 
 
 def parameters_view(rows: Sequence[Mapping[str, Any]]) -> View:
-    """Rows of `component` and `parameters`; components of the paper's table are known by name."""
+    """Rows of `part`, `parameters` and, where known, `shape`."""
     shown = []
     for row in rows:
-        compare = paper()["parameters"].get(row["component"])
-        name = COMPONENTS.get(row["component"], str(row["component"]))
-        count = plain_cell("parameters", str(row["component"]), row["parameters"], whole, compare)
-        shown.append([label(name), count])
-    heads = [[Heading("Component"), Heading("Parameters")]]
+        compare = paper()["parameters"].get(PAPER_PARTS.get(row["part"], ""))
+        count = plain_cell("parameters", str(row["part"]), row["parameters"], whole, compare)
+        shown.append([label(str(row["part"])), Cell(str(row.get("shape", ""))), count])
+    heads = [[Heading("Part", 1, "left"), Heading("Shape", 1, "left"), Heading("Parameters")]]
     return View("parameters", "Model size", "Counted on the model as built.", heads, shown, True)
 
 
-def hyperparameter_views(settings: Mapping[str, Any] | None) -> Iterator[View]:
-    """This run's settings as they are, and the paper's list beside them."""
-    if settings is not None:
-        rows = [[label(name), Cell(_shown(value))] for name, value in _flat(settings)]
-        heads = [[Heading("Setting"), Heading("Value")]]
-        yield View("hyperparameters", "Settings of this run", "Every setting of the profile.", heads, rows)
-    rows = [[label(row["group"]), label(row["name"]), Cell(_shown(row["value"]))] for row in paper()["hyperparameters"]["rows"]]
-    heads = [[Heading("Group"), Heading("Hyperparameter"), Heading("Paper")]]
-    yield View("hyperparameters-paper", "The paper's hyperparameters", paper()["hyperparameters"]["about"], heads, rows)
+def hyperparameters_view(settings: Mapping[str, Any] | None) -> View:
+    """The paper's hyperparameters, and this run's where the profile has the same setting."""
+    flat = dict(_flat(settings or {}))
+    rows = []
+    for row in paper()["hyperparameters"]["rows"]:
+        ending = row.get("key", "")
+        named = [name for name in flat if ending and (name == ending or name.endswith(f".{ending}"))]
+        ours = shown(flat[named[0]]) if len(named) == 1 else ""
+        differs = "differs" if ours and ours != shown(row["value"]) else ""
+        rows.append([label(row["group"]), label(row["name"]), Cell(ours), Cell(shown(row["value"])), Cell(differs)])
+    names = ("Group", "Hyperparameter", "This run", "Paper", "")
+    heads = [[Heading(name, 1, "left") for name in names]]
+    return View("hyperparameters", "Hyperparameters", paper()["hyperparameters"]["about"], heads, rows)
+
+
+def settings_view(settings: Mapping[str, Any]) -> View:
+    """Every setting of the profile as it is."""
+    rows = [[label(name), Cell(shown(value))] for name, value in _flat(settings)]
+    heads = [[Heading("Setting", 1, "left"), Heading("Value", 1, "left")]]
+    return View("settings", "All settings of this run", "The whole profile.", heads, rows, folded=True)
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -123,9 +140,9 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, A
             yield f"{above}{name}", value
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(_shown(part) for part in value) or "none"
+        return ", ".join(shown(part) for part in value) or "none"
     return "none" if value is None else str(value)

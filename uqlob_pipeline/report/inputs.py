@@ -38,7 +38,7 @@ class ReportInputs:
     forecasts: Mapping[tuple[str, int], pa.Table] = field(default_factory=dict)  # regression head's test rows
     multipliers: Mapping[tuple[str, int], pa.Table] = field(default_factory=dict)
     dataset_tables: Mapping[str, pa.Table] = field(default_factory=dict)
-    parameters: Sequence[Mapping[str, Any]] | None = None  # rows of component and parameters
+    parameters: Sequence[Mapping[str, Any]] | None = None  # rows of part, shape and parameters
     hyperparameters: Mapping[str, Any] | None = None
     profile_name: str = ""
 

@@ -98,7 +98,7 @@ def report_tables(inputs: ReportInputs, pooled: EvaluationTables, own: pa.Table)
         found["threshold_multiplier"] = pa.concat_tables(sweeps)
     if inputs.parameters is not None:
         rows = inputs.parameters
-        counts = {"component": [str(row["component"]) for row in rows], "parameters": [int(row["parameters"]) for row in rows]}
+        counts = {"part": [str(row["part"]) for row in rows], "parameters": [int(row["parameters"]) for row in rows]}
         found["parameters"] = pa.table(counts)
     return found
 
@@ -120,7 +120,8 @@ def _sections(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Tab
             tables.directional_f1_view(scores, its_horizons, symbol),
             tables.large_moves_view(scores, its_horizons, symbol),
         ]
-    by_symbol += _forecast_pictures(inputs, symbols[1:], single=False)
+        if symbol != symbols[0]:  # the first one's are in the first section
+            by_symbol += _forecast_pictures(inputs, [symbol], single=False)
     yield Section("symbols", "Symbol by symbol", "", by_symbol)
     yield Section("data", "Data and labels", "", list(_data(inputs)))
     yield Section("model", "Model and settings", "", list(_model(inputs)))
@@ -207,7 +208,9 @@ def _data(inputs: ReportInputs) -> Iterator[View | Picture]:
 def _model(inputs: ReportInputs) -> Iterator[View]:
     if inputs.parameters is not None:
         yield data_tables.parameters_view(inputs.parameters)
-    yield from data_tables.hyperparameter_views(inputs.hyperparameters)
+    yield data_tables.hyperparameters_view(inputs.hyperparameters)
+    if inputs.hyperparameters is not None:
+        yield data_tables.settings_view(inputs.hyperparameters)
 
 
 def _template() -> jinja2.Template:

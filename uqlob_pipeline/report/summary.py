@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uqlob_models.evaluation import HEADS, POOLED, REGRESSION
-from uqlob_pipeline.report.cells import Scores
+from uqlob_pipeline.report.cells import Cell, Heading, Scores, View, label, signed, two_places
 from uqlob_pipeline.report.figures.style import HEAD_NAMES
 from uqlob_pipeline.report.inputs import ReportInputs
 from uqlob_pipeline.report.paper import printed
@@ -34,6 +34,7 @@ class Finding:
     heading: str
     sentences: list[str]
     tone: str = "plain"
+    table: View | None = None
 
 
 def findings(inputs: ReportInputs, scores: Scores) -> list[Finding]:
@@ -124,39 +125,59 @@ def _coverage(scores: Scores, horizons: Sequence[int]) -> Finding:
 
 def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
     """What the most confident tenth is worth, against the full set and against both references."""
-    sentences, verdicts = [], []
+    rows, raised, skilled = [], 0, 0
     for horizon in horizons:
         for head in HEADS:
             key = (POOLED, horizon, head, "percentile")
-            names = ("directional_f1", "prior_directional_f1", "share_directional_f1", "directional_f1_over_share")
-            full = [scores.get(*key, 0, name) for name in names]
-            top = [scores.get(*key, 90, name) for name in names]
-            if None in full or None in top:
+            full, top = (scores.get(*key, gate, "directional_f1") for gate in (0, 90))
+            if full is None or top is None:
                 continue
-            bounds = scores.bounds(*key, 90, "directional_f1_over_share_gain")
-            added = top[3] - full[3]  # type: ignore[operator]
-            sure, verdict = _skill(added, bounds)
-            verdicts.append(verdict)
-            sentences.append(
-                f"{HEAD_NAMES[head]}, {horizon} s: keeping the most confident 10 % takes directional macro F1 from {full[0]:.2f} "
-                f"to {top[0]:.2f}. On that tenth, guessing by class shares gives {top[1]:.2f} and the same calls placed at "
-                f"random {top[2]:.2f}; the lead over the latter goes from {full[3]:+.2f} to {top[3]:+.2f}, {sure}."
-            )
-    if not sentences:
+            verdict, good = _skill(scores.bounds(*key, 90, "directional_f1_over_share_gain"))
+            raised, skilled = raised + (top > full), skilled + good
+            cells = [label(HEAD_NAMES[head]), label(f"{horizon} s")]
+            cells += [scores.cell((*key, gate, "directional_f1"), two_places, shade="directional_f1") for gate in (0, 90)]
+            cells += [scores.cell((*key, 90, f"{name}_directional_f1"), two_places) for name in ("prior", "share")]
+            cells += [scores.cell((*key, gate, "directional_f1_over_share"), signed) for gate in (0, 90)]
+            cells.append(scores.cell((*key, 90, "directional_f1_over_share_gain"), signed, interval=True))
+            rows.append([*cells, Cell(verdict)])
+    if not rows:
         return Finding("What gating buys", ["Nothing was evaluated at both gates."])
-    tone = "good" if all(verdicts) else "mixed" if any(verdicts) else "bad"
-    return Finding("What gating buys", sentences, tone)
+    sentences = [
+        f"Keeping the most confident 10 % raises directional macro F1 in {raised} of {len(rows)} cases. In {skilled} of them it "
+        "also raises the lead over the forecaster's own calls placed at random, which a mere change of class mix cannot do."
+    ]
+    headings = [
+        [
+            Heading("", 2),
+            Heading("Directional F1", 2, "group"),
+            Heading("Top 10 %: references", 2, "group"),
+            Heading("Lead over share-matched", 3, "group"),
+            Heading("", 1, "group"),
+        ],
+        [
+            Heading("Head", 1, "left"),
+            Heading("Horizon", 1, "left"),
+            Heading("all", 1, "group"),
+            Heading("top 10 %"),
+            Heading("prior-matched", 1, "group"),
+            Heading("share-matched"),
+            Heading("all", 1, "group"),
+            Heading("top 10 %"),
+            Heading("change (95 % interval)"),
+            Heading("Verdict", 1, "group left"),
+        ],
+    ]
+    tone = "good" if skilled == len(rows) else "mixed" if skilled else "bad"
+    return Finding("What gating buys", sentences, tone, View("gating-verdict", "", "", headings, rows))
 
 
-def _skill(added: float, bounds: tuple[float, float] | None) -> tuple[str, bool]:
+def _skill(bounds: tuple[float, float] | None) -> tuple[str, bool]:
+    """Does gating add skill beyond the class mix? Only an interval above zero says yes."""
     if bounds is None:
-        return f"a change of {added:+.2f} with too little data for an interval", False
-    interval = f"{added:+.2f} (95 % interval {bounds[0]:+.2f} to {bounds[1]:+.2f})"
+        return "too little data for an interval", False
     if bounds[0] > 0:
-        return f"a gain of {interval} that the class mix does not account for", True
-    if bounds[1] < 0:
-        return f"a loss of {interval}", False
-    return f"a change of {interval}, which may be nothing", False
+        return "gating adds skill", True
+    return ("gating costs skill" if bounds[1] < 0 else "may be nothing"), False
 
 
 def _where_not(inputs: ReportInputs, scores: Scores) -> Finding:

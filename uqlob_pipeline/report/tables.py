@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 from uqlob_models.evaluation import HEADS, POOLED, REGRESSION
 from uqlob_models.gating import PERCENTILES, TIERS
-from uqlob_pipeline.report.cells import Cell, Formatter, Heading, Scores, View, general, label, three_places, two_places, whole
+from uqlob_pipeline.report.cells import (
+    Cell,
+    Formatter,
+    Heading,
+    Scores,
+    View,
+    general,
+    label,
+    signed,
+    three_places,
+    two_places,
+    whole,
+)
 from uqlob_pipeline.report.figures.style import HEAD_NAMES
 from uqlob_pipeline.report.paper import paper, printed
 
@@ -41,8 +53,11 @@ def directional_f1_view(scores: Scores, horizons: Sequence[int], symbol: str = P
         "F1 of down (↓) and up (↑) and their mean, the directional macro F1, as the least confident q % are removed. "
         "“prior”: guessing with the retained subset's own class shares. “share”: the same calls placed at random."
     )
+    if not compares:
+        caption = "As the pooled table above, for this symbol alone."
     name = "directional-f1" if compares else f"directional-f1-{symbol}"
-    return View(name, "Directional macro F1 by confidence gate", caption, heads, rows, compares)
+    title = "Directional macro F1 by confidence gate" if compares else f"{symbol}: directional macro F1 by confidence gate"
+    return View(name, title, caption, heads, rows, compares)
 
 
 def large_moves_view(scores: Scores, horizons: Sequence[int], symbol: str = POOLED) -> View:
@@ -69,8 +84,11 @@ def large_moves_view(scores: Scores, horizons: Sequence[int], symbol: str = POOL
         "UQ-regression where the true move lies in the upper tercile of magnitude, by SNR tier of the whole test set. Chance is "
         "about 0.5 for either class. “kept” counts the large moves in the tier: below a few hundred the score is mostly noise."
     )
+    if not compares:
+        caption = "As the pooled table above, for this symbol alone."
     name = "large-moves" if compares else f"large-moves-{symbol}"
-    return View(name, "Large moves: per-class F1 by SNR tier", caption, heads, rows, compares)
+    title = "Large moves: per-class F1 by SNR tier" if compares else f"{symbol}: large moves by SNR tier"
+    return View(name, title, caption, heads, rows, compares)
 
 
 CALIBRATION_ROWS = (
@@ -98,7 +116,7 @@ def calibration_view(scores: Scores, horizons: Sequence[int]) -> View:
         "UQ-regression on the full test set. Conformal recalibration replaces 1 and 1.96 standard deviations by the widths that "
         "covered 68 % and 95 % of the calibration half. NLPD and CRPS depend on tick sizes: compare them within one market only."
     )
-    heads = [[Heading("Metric"), *(Heading(f"{horizon} s") for horizon in horizons)]]
+    heads = [[Heading("Metric", 1, "left"), *(Heading(f"{horizon} s") for horizon in horizons)]]
     return View("calibration", "Calibration", caption, heads, rows, True)
 
 
@@ -114,43 +132,47 @@ def per_class_view(scores: Scores, horizons: Sequence[int], symbol: str = POOLED
                 compare = printed("per_class_f1", REGRESSION, horizon, metric, tier)
                 cells.append(scores.cell((symbol, horizon, REGRESSION, "tier", tier, metric), three_places, compare=compare))
             rows.append(cells)
-    heads = [[Heading("Horizon"), Heading("Metric"), *(Heading(f"Top {tier} %") for tier in tiers)]]
+    heads = [[Heading("Horizon", 1, "left"), Heading("Metric", 1, "left"), *(Heading(f"Top {tier} %") for tier in tiers)]]
     caption = "UQ-regression by SNR tier. The paper prints 5 s. Confident means are large, so that the stationary class empties."
     return View("per-class-f1", "Per-class F1 by SNR tier", caption, heads, rows, True)
 
 
 def symbol_view(scores: Scores, symbols: Sequence[str], horizons: Sequence[int]) -> View:
     """The main results one row a symbol and horizon."""
-    columns: list[tuple[str, str, str, int, str, Formatter]] = [
-        ("cov68", REGRESSION, "percentile", 0, "cov68", three_places),
-        ("cov95", REGRESSION, "percentile", 0, "cov95", three_places),
-        ("ENCE", REGRESSION, "percentile", 0, "ence", three_places),
-        ("UCE (ticks²)", REGRESSION, "percentile", 0, "uce", general),
-        ("NLPD", REGRESSION, "percentile", 0, "nlpd", three_places),
-        ("WR² q0", REGRESSION, "percentile", 0, "wr2", three_places),
-        ("WR² q90", REGRESSION, "percentile", 90, "wr2", three_places),
+    full: list[tuple[str, int, str, Formatter]] = [
+        ("cov68", 0, "cov68", three_places),
+        ("cov95", 0, "cov95", three_places),
+        ("ENCE", 0, "ence", three_places),
+        ("UCE", 0, "uce", general),
+        ("NLPD", 0, "nlpd", three_places),
     ]
-    for head, short in zip(HEADS, ("reg.", "cls."), strict=True):
-        for gate in (0, 90):
-            columns.append((f"{short} F1 q{gate}", head, "percentile", gate, "directional_f1", two_places))
-        columns.append((f"{short} over share q90", head, "percentile", 90, "directional_f1_over_share", two_places))
-        columns.append((f"{short} AURC", head, "percentile", 0, "aurc", three_places))
+    gated: list[tuple[str, int, str, Formatter]] = [
+        ("F1 all", 0, "directional_f1", two_places),
+        ("top 10 %", 90, "directional_f1", two_places),
+        ("over share", 90, "directional_f1_over_share", signed),
+        ("AURC", 0, "aurc", three_places),
+    ]
+    fit: list[tuple[str, int, str, Formatter]] = [("all", 0, "wr2", three_places), ("top 10 %", 90, "wr2", three_places)]
+    groups = [("Predictive distribution", REGRESSION, full), ("WR²", REGRESSION, fit)]
+    groups += [(HEAD_NAMES[head], head, gated) for head in HEADS]
     rows = []
-    for symbol in symbols:
-        for horizon in horizons:
-            found = scores.rows.get((symbol, horizon, REGRESSION, "percentile", 0, "cov68")) or scores.rows.get(
-                (symbol, horizon, "classification", "percentile", 0, "accuracy")
-            )
-            if not found:
-                continue
-            cells = [label(symbol), label(f"{horizon} s"), Cell(whole(found[3]))]
-            for name, head, kind, gate, metric, show in columns:
-                shade = "directional_f1" if " F1 q" in name else ""
-                cells.append(scores.cell((symbol, horizon, head, kind, gate, metric), show, shade=shade))
-            rows.append(cells)
-    heads = [[Heading("Symbol"), Heading("Horizon"), Heading("Test forecasts"), *(Heading(column[0]) for column in columns)]]
+    for symbol, horizon in ((symbol, horizon) for symbol in symbols for horizon in horizons):
+        retained = [scores.rows.get((symbol, horizon, head, "percentile", 0, "accuracy")) for head in HEADS]
+        found = next((row for row in retained if row), None)
+        if not found:
+            continue
+        cells = [label(symbol), label(f"{horizon} s"), Cell(whole(found[3]))]
+        for _, head, columns in groups:
+            for _, gate, metric, show in columns:
+                shade = "directional_f1" if metric == "directional_f1" else ""
+                cells.append(scores.cell((symbol, horizon, head, "percentile", gate, metric), show, shade=shade))
+        rows.append(cells)
+    above = [Heading("", 3), *(Heading(name, len(columns), "group") for name, _, columns in groups)]
+    below = [Heading("Symbol", 1, "left"), Heading("Horizon", 1, "left"), Heading("Forecasts")]
+    for _, _, columns in groups:
+        below += [Heading(column[0], 1, "group" if index == 0 else "") for index, column in enumerate(columns)]
     caption = (
-        "The main results symbol by symbol; q90 keeps the most confident 10 %. “over share”: directional macro F1 above the same "
-        "calls placed at random. AURC: mean three-class error over all confidence cuts, lower is better."
+        "Top 10 %: the most confident. “over share”: their directional macro F1 above the same calls placed at random. "
+        "AURC: mean three-class error over all confidence cuts, lower is better. UCE is in squared ticks."
     )
-    return View("by-symbol", "Main results by symbol", caption, heads, rows)
+    return View("by-symbol", "Main results by symbol", caption, [above, below], rows)

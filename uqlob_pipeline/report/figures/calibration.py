@@ -66,7 +66,7 @@ def figure_reliability(reliability: pa.Table, symbols: Sequence[str], *, simulat
         grid[0][0].set_ylabel("Observed coverage")
         grid[1][0].set_ylabel("Density")
         grid[2][0].set_ylabel("Observed: RMSE (y_ref)")
-        legend_below(figure, grid[0][0], columns=9)
+        legend_below(figure, grid[0][0])
         return finish(figure, simulated)
 
 

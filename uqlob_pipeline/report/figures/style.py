@@ -82,10 +82,14 @@ def finish(figure: Figure, simulated: bool) -> Figure:
     return figure
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 8) -> None:
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """One legend for all panels, in one row where it fits and in two even ones where it does not."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+        room = int(figure.get_figwidth() / 1.3)
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=len(labels) if len(labels) <= room else -(-len(labels) // 2)
+        )
 
 
 def svg(figure: Figure) -> bytes:

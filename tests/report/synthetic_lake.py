@@ -1,0 +1,64 @@
+"""A lake of synthetic predictions, evaluated, with the dataset tables that the report shows."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from uqlob_models.bootstrap import Bootstrap
+from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, multiplier_table
+from uqlob_pipeline.benchmarks.evaluation import TAU, Y_REF, synthetic_predictions
+from uqlob_pipeline.lake import Lake, ModelKey
+from uqlob_pipeline.report import write_evaluation
+from uqlob_pipeline.report.inputs import MULTIPLIER, write_parquet
+
+PARAMETERS = [
+    {"part": "BL 1", "shape": "15x512 -> 64x256", "parameters": 148_416},
+    {"part": "D-TABL", "shape": "", "parameters": 268_356},
+    {"part": "total, regression", "shape": "", "parameters": 1_225_222},
+]
+SETTINGS = {"labels": {"alpha": 0.25, "horizons_s": [5, 10]}, "training": {"seed": 42, "note": "<script>alert('no')</script>"}}
+
+
+def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int = 3000, signal: float = 0.6) -> Lake:
+    lake = Lake(root)
+    for index, (symbol, horizon) in enumerate((s, h) for s in symbols for h in horizons):
+        predictions = synthetic_predictions(windows, seed=index, signal=signal)
+        key = ModelKey(symbol, horizon)
+        write_parquet(predictions, lake.predictions(key))
+        fitted = fit_threshold_multiplier(predictions, TAU)
+        write_parquet(multiplier_table(fitted), lake.by_model(MULTIPLIER, key))
+        tables = evaluate(
+            predictions,
+            symbol=symbol,
+            horizon_s=horizon,
+            k_star=fitted.k,
+            tau=TAU,
+            y_ref=Y_REF,
+            bootstrap=Bootstrap(replicates=100),
+        )
+        write_evaluation(lake, key, tables)
+    for name, table in dataset_tables(symbols, horizons).items():
+        write_parquet(table, lake.dataset_profile / f"{name}.parquet")
+    return lake
+
+
+def dataset_tables(symbols: list[str], horizons: list[int]) -> dict[str, pa.Table]:
+    generator = np.random.default_rng(0)
+    dataset, thresholds, proportions, drift = [], [], [], []
+    for symbol in symbols:
+        rate = float(generator.uniform(40, 150))
+        per_horizon = {f"events_{h}s": rate * h for h in (5, 10, 15)}
+        events = round(rate * 86_400 * 10)
+        row = {"symbol": symbol, "tick": 0.1, "days": 10, "events": events, "events_per_day": events / 10}
+        dataset.append(row | {"events_per_second": rate, "inter_event_ms": 1000 / rate} | per_horizon)
+        for horizon in horizons:
+            scale = {"sigma_lr": 4 * TAU, "tau_lr": TAU, "y_ref": Y_REF, "windows": 3000, "zero_share": 0.01}
+            thresholds.append({"symbol": symbol, "horizon_s": horizon, **scale})
+            shares = {split: generator.dirichlet([8, 8, 6]) for split in ("train", "validation", "test")}
+            for number, name in enumerate(("down", "up", "stationary")):
+                key = {"symbol": symbol, "horizon_s": horizon, "class": name}
+                proportions += [key | {"split": split, "share": share[number], "windows": 900} for split, share in shares.items()]
+                drift.append(key | {"drift_pp": 100 * abs(shares["train"][number] - shares["test"][number])})
+    named = {"dataset": dataset, "thresholds": thresholds, "class_proportions": proportions, "drift": drift}
+    return {name: pa.Table.from_pylist(rows) for name, rows in named.items()}

@@ -1,0 +1,235 @@
+"""The page: every number equals the Parquet behind it, absences are named, and the market is called what it is."""
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from synthetic_lake import PARAMETERS, SETTINGS, fill_lake
+from typer.testing import CliRunner
+
+from uqlob_pipeline.lake import Lake, ModelKey
+from uqlob_pipeline.report import cells, read_report_inputs
+from uqlob_pipeline.report.page import build_report
+
+SHOWN = {
+    "directional-f1": cells.two_places,
+    "calibration": None,
+    "per-class-f1": cells.three_places,
+    "large-moves": cells.two_places,
+}
+
+
+class Page(HTMLParser):
+    """Collects the numbers of the tables, the pictures, and everything that could reach the network or run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.numbers: list[tuple[str, dict[str, str], str]] = []
+        self.views: list[str] = []
+        self.images: list[dict[str, str]] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self._cell: dict[str, str] | None = None
+        self._ours = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = {name: value or "" for name, value in attributes}
+        self.tags.add(tag)
+        self.links += [found[name] for name in ("src", "href") if name in found]
+        if tag == "table":
+            self.views.append(found["data-view"])
+        elif tag == "img":
+            self.images.append(found)
+        elif tag == "td":
+            self._cell = found if "data-value" in found else None
+        elif tag == "span":
+            self._ours = found.get("class") == "ours"
+
+    def handle_data(self, text):
+        self.words.append(text)
+        if self._cell is not None and self._ours and text.strip():
+            self.numbers.append((self.views[-1], self._cell, text.strip()))
+            self._cell = None
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def inputs_of(lake: Lake, symbols=("BTC-USD", "ETH-USD"), horizons=(5, 10), **changes):
+    given = {"simulated": True, "parameters": PARAMETERS, "hyperparameters": SETTINGS, "profile_name": "demo"}
+    return read_report_inputs(lake, list(symbols), list(horizons), **(given | changes))
+
+
+@pytest.fixture(scope="module")
+def report(lake, tmp_path_factory) -> Path:
+    return build_report(inputs_of(lake), tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def page(report) -> Page:
+    return Page(report.read_text())
+
+
+def value_behind(folder: Path, source: str, key: str) -> float:
+    """Look a key up in the Parquet file that the page names, knowing only how keys are spelled."""
+    rows = pq.ParquetFile(folder / f"{source}.parquet").read().to_pylist()
+    parts = key.split("/")
+    if source.endswith("_evaluation"):
+        names = ("symbol", "horizon_s", "head", "gate_kind", "gate", "metric")
+        (found,) = [row for row in rows if [str(row[name]) for name in names] == parts]
+        return found["value"]
+    if source == "parameters":
+        return next(row["parameters"] for row in rows if row["part"] == key)
+    *where, metric = parts
+    names = ("symbol", "horizon_s")[: len(where)]
+    return next(row[metric] for row in rows if [str(row[name]) for name in names] == where)
+
+
+def test_every_number_in_the_tables_equals_the_parquet_behind_it(report, page):
+    indexed: dict[tuple[str, str], float] = {}
+    for _, attributes, _ in page.numbers:
+        source, key = attributes["data-source"], attributes["data-key"]
+        if source.endswith("_evaluation") and source not in {name for name, _ in indexed}:
+            for row in pq.ParquetFile(report.parent / "tables" / f"{source}.parquet").read().to_pylist():
+                names = ("symbol", "horizon_s", "head", "gate_kind", "gate", "metric")
+                indexed[source, "/".join(str(row[name]) for name in names)] = row["value"]
+    assert len(page.numbers) > 500
+    for view, attributes, text in page.numbers:
+        source, key = attributes["data-source"], attributes["data-key"]
+        value = indexed[source, key] if (source, key) in indexed else value_behind(report.parent / "tables", source, key)
+        assert float(attributes["data-value"]) == value, (view, key)
+        shown = float(text.replace(",", "").replace("+", ""))
+        assert shown == pytest.approx(value, rel=0.006, abs=0.0051), (view, key)
+        if SHOWN.get(view):
+            assert text == SHOWN[view](value)
+
+
+def test_pooled_numbers_of_the_page_are_those_of_the_pooled_predictions(lake, report):
+    from sklearn.metrics import f1_score
+
+    from uqlob_models.calibration import regression_class
+    from uqlob_models.evaluation import fit_threshold_multiplier, rows_of
+    from uqlob_pipeline.benchmarks.evaluation import TAU
+
+    true, predicted, covered = [], [], []
+    for symbol in ("BTC-USD", "ETH-USD"):
+        predictions = pq.ParquetFile(lake.predictions(ModelKey(symbol, 5))).read()
+        k_star = fit_threshold_multiplier(predictions, TAU).k
+        test = rows_of(predictions, "test").sort_by([("snr", "descending")])
+        mu, sigma, y = (test[name].to_numpy() for name in ("mu", "sigma", "y"))
+        covered += list(abs(y - mu) <= sigma)
+        kept = round(test.num_rows * 0.1)
+        true += test["label"].to_pylist()[:kept]
+        predicted += regression_class(mu, test["p_start"].to_numpy(), TAU, k_star).tolist()[:kept]
+    expected = f1_score(true, predicted, labels=[0, 1], average="macro")
+    folder = report.parent / "tables"
+    assert value_behind(folder, "pooled_evaluation", "pooled/5/regression/percentile/90/directional_f1") == pytest.approx(
+        expected
+    )
+    cov68 = value_behind(folder, "pooled_evaluation", "pooled/5/regression/percentile/0/cov68")
+    assert cov68 == pytest.approx(sum(covered) / len(covered))
+    own = [value_behind(folder, "gated_evaluation", f"{s}/5/regression/percentile/0/cov68") for s in ("BTC-USD", "ETH-USD")]
+    error = value_behind(folder, "pooled_evaluation", "pooled/5/regression/percentile/0/calibration_error")
+    assert error == pytest.approx(sum(abs(value - 0.68) for value in own) / 2)
+
+
+def test_the_page_has_every_table_and_figure(page):
+    tables = {"directional-f1", "large-moves", "calibration", "per-class-f1", "by-symbol", "dataset", "thresholds", "parameters"}
+    assert tables | {"hyperparameters", "threshold-multiplier", "gating-verdict", "directional-f1-ETH-USD"} <= set(page.views)
+    titles = " ".join(image["alt"] for image in page.images)
+    for figure in ("One forecast", "Prediction intervals", "R² against", "Directional macro F1 against", "macro F1 against"):
+        assert figure in titles
+    for figure in ("accuracy against", "Reliability", "PIT", "Risk-coverage", "Class proportions", "Class drift", "Sweep"):
+        assert figure in titles
+
+
+def test_the_page_needs_no_network_and_runs_nothing(report, page):
+    assert not page.tags & {"script", "link", "iframe", "object"}
+    assert all(link.startswith(("#", "data:image/svg+xml;base64,")) for link in page.links)
+    assert "<script>" not in report.read_text()  # a setting that holds markup is shown as text
+    assert "alert('no')" in page.text
+    assert not re.search(r"url\(|@import", report.read_text())
+
+
+def test_a_simulated_market_is_called_one_wherever_its_numbers_appear(report, page):
+    text = report.read_text()
+    assert "Every number of this run comes from simulated order books" in page.text
+    figures = re.findall(r'<figure class="item".*?</h3>', text, flags=re.DOTALL)
+    assert len(figures) > 20
+    assert all("simulated market" in figure for figure in figures)
+    assert all("(simulated market)" in image["alt"] for image in page.images)
+
+
+def test_real_data_are_not_called_simulated(lake, tmp_path):
+    text = build_report(inputs_of(lake, simulated=False), tmp_path).read_text()
+    assert "Real order-book data recorded from Kraken" in text
+    assert "imulated market" not in text
+
+
+def test_the_papers_numbers_stand_beside_ours(report):
+    def cells_of(key: str) -> list[str]:
+        return re.findall(rf'<td [^>]*data-key="{key}".*?</td>', report.read_text())
+
+    top = cells_of("pooled/5/regression/percentile/90/directional_f1")
+    assert any('<span class="paper">0.57</span>' in cell and "rgba(34, 160, 84" in cell for cell in top)
+    (coverage,) = cells_of("pooled/10/regression/percentile/0/cov95")
+    assert '<span class="paper">0.904</span>' in coverage
+
+
+def test_absent_symbols_and_horizons_are_named_and_the_rest_is_shown(tmp_path):
+    lake = fill_lake(tmp_path / "lake", ["ETH-USD"], [5])
+    inputs = inputs_of(lake, parameters=None, hyperparameters=None)
+    page = Page(build_report(inputs, tmp_path / "report").read_text())
+    assert "No evaluation of BTC-USD at 5 s, BTC-USD at 10 s, ETH-USD at 10 s" in page.text
+    assert "No parameter counts were given" in page.text
+    assert "directional-f1-ETH-USD" in page.views
+    assert "directional-f1-BTC-USD" not in page.views
+    assert not any(attributes["data-key"].split("/")[1:2] == ["10"] for _, attributes, _ in page.numbers)
+
+
+def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, lake):
+    complete = inputs_of(lake)
+    from dataclasses import replace
+
+    import pyarrow.compute as pc
+
+    only = {
+        key: type(tables)(*(part.filter(pc.equal(part["head"], "regression")) for part in vars(tables).values()))
+        for key, tables in complete.evaluations.items()
+    }
+    inputs = replace(complete, evaluations=only, dataset_tables={}, forecasts={}, multipliers={})
+    page = Page(build_report(inputs, tmp_path).read_text())
+    assert "A head was not trained for BTC-USD at 5 s (classification)" in page.text
+    assert "materialise `dataset_profile`" in page.text
+    assert not any("/classification/" in attributes["data-key"] for _, attributes, _ in page.numbers)
+
+
+def test_building_twice_gives_the_same_bytes_and_leaves_nothing_behind(lake, report, tmp_path):
+    again = build_report(inputs_of(lake), tmp_path)
+    assert again.read_bytes() == report.read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["index.html", "tables"]
+    for name in os.listdir(tmp_path / "tables"):
+        assert (tmp_path / "tables" / name).read_bytes() == (report.parent / "tables" / name).read_bytes()
+
+
+def test_the_command_rebuilds_the_page_and_says_what_is_missing(tmp_path):
+    import typer
+
+    from uqlob_pipeline.report.command import report as command
+
+    app = typer.Typer()
+    app.command()(command)
+    fill_lake(tmp_path / "lake", ["BTC-USD"], [5])
+    found = CliRunner().invoke(app, ["--profile", "demo", "--lake", str(tmp_path / "lake")])
+    assert found.exit_code == 0, found.output
+    assert "ETH-USD at 5 s" in found.output.replace("\n", " ")
+    assert (tmp_path / "lake" / "report" / "index.html").exists()
+    empty = CliRunner().invoke(app, ["--profile", "demo", "--lake", str(tmp_path / "empty")])
+    assert empty.exit_code == 1
+    assert "gated_evaluation" in empty.output
