@@ -54,7 +54,7 @@ def assert_market_minus_gaps(server, recording, lake, undisturbed):
 
 def test_an_undisturbed_recording_is_the_market(level3_market, practice_lake, undisturbed):
     lake = practice_lake(level3_market)
-    server, recording = record(level3_market, lake, [], rate=None)
+    _, recording = record(level3_market, lake, [], rate=None)
     for book in recording.books:
         events, report = lake.events(book.symbol)
         assert events == undisturbed(level3_market)[book.symbol]

@@ -5,6 +5,7 @@ nothing is written, so that a dump holds verified sessions only, each begun by a
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import Any
 
 from uqlob_pipeline.kraken.messages import kraken_symbol
@@ -12,6 +13,8 @@ from uqlob_pipeline.kraken.snapshot import BookChannel, RunningBook, message_tim
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.recorder.dump_file import DAY_NS, DayFiles
 from uqlob_pipeline.recorder.statistics import FeedStatistics
+
+CARRIED_NS = 10**9  # prints that a day takes over from the one before
 
 
 class BadMessage(Exception):
@@ -166,6 +169,7 @@ class TradeFeed(Feed):
         self.files = DayFiles(lake, "trade", symbol, self.statistics, compression_level)
         self.live = False
         self._last_id: int | None = None
+        self._recent: deque[tuple[int, bytes]] = deque()
 
     def parameters(self) -> dict[str, Any]:
         # The snapshot holds the last fifty prints: a short outage loses none.
@@ -197,11 +201,18 @@ class TradeFeed(Feed):
         if message.get("type") != "snapshot":
             statistics.heard(received_at, newest)
         text = spliced(line, received_at)
-        open_day = self.files.day
-        if self.files.file is not None and any(time // DAY_NS == open_day for _, time in prints):
-            self.files.write(text)
-        if newest // DAY_NS > open_day:  # a message across midnight stands in both days: each has its prints
-            self.files.open_day(newest // DAY_NS, received_at)
-            self.files.write(text)
-        elif newest // DAY_NS < open_day:
-            self.files.write(text)
+        if newest // DAY_NS > self.files.day:
+            if self.files.file and any(time // DAY_NS == self.files.day for _, time in prints):
+                self.files.write(text)  # a message across midnight stands in both days
+            self.turn_day(newest // DAY_NS, received_at)
+        self.files.write(text)
+        while self._recent and self._recent[0][0] < newest - CARRIED_NS:
+            self._recent.popleft()
+        self._recent.append((newest, text))
+
+    def turn_day(self, day: int, received_at: int) -> None:
+        """Begin the next day's file with the last prints before midnight: they explain the first events after it."""
+        self.files.open_day(day, received_at)
+        for time, text in self._recent:
+            if time >= day * DAY_NS - CARRIED_NS:
+                self.files.write(text)

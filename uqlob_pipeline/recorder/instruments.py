@@ -38,11 +38,6 @@ class InstrumentFeed(Feed):
     def lose(self, reason: str) -> None:
         self.live = False
 
-    @property
-    def unknown(self) -> set[str]:
-        """Recorded symbols that Kraken's list of pairs does not have, once the list is there."""
-        return self.symbols - set(self._known) if self._known else set()
-
     def receive(self, line: bytes, message: dict[str, Any], received_at: int) -> None:
         statistics = self.statistics
         statistics.received_bytes += len(line)

@@ -13,7 +13,7 @@ class Journal:
     """Incidents go to one stream (standard error). Strings handed to `hide` never appear in it."""
 
     def __init__(self, style: LogStyle = "text", stream: TextIO | None = None) -> None:
-        self.style, self.stream = style, stream or sys.stderr
+        self.style, self.stream = style, stream
         self._secrets: set[str] = set()
 
     def hide(self, secret: str) -> None:
@@ -34,4 +34,5 @@ class Journal:
         else:
             said = " ".join(f"{name}={value}" for name, value in facts.items())
             line = f"{time_text(received_at)[:23]}Z {level:7s} {incident} {said}".rstrip()
-        print(self.redact(line), file=self.stream, flush=True)
+        # Looked up each time: a live display may stand in for standard error.
+        print(self.redact(line), file=self.stream or sys.stderr, flush=True)

@@ -96,7 +96,11 @@ class Recording:
             for task in (*tasks, stopping):
                 task.cancel()
             await asyncio.gather(*tasks, stopping, return_exceptions=True)
-            self._close_files.close()
+            self.close()
+
+    def close(self) -> None:
+        """Flush, sync and close every file; a second time does nothing."""
+        self._close_files.close()
 
     async def _flush(self) -> None:
         """Every few seconds what waits goes to the files, and quiet symbols turn their day."""
@@ -116,9 +120,13 @@ class Recording:
     def _turn_quiet_days(self) -> None:
         """A symbol that nobody trades at midnight must still have its day: the other feeds' clock says that it has begun."""
         clock = max((book.time for book in self.books), default=-1) - QUIET_NS
+        day = clock // DAY_NS
         for book in self.books:
-            if book.live and clock // DAY_NS > book.files.day:
-                book.turn_day(clock // DAY_NS, time.time_ns())
+            if book.live and day > book.files.day:
+                book.turn_day(day, time.time_ns())
+        for trade in self.trades:
+            if trade.files.file is not None and day > trade.files.day:
+                trade.turn_day(day, time.time_ns())
 
     async def _sync(self) -> None:
         while True:

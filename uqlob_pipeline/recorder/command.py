@@ -1,0 +1,108 @@
+"""`uqlob record`: the command line of the recorder."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.recorder.journal import Journal
+    from uqlob_pipeline.recorder.settings import RecorderSettings
+
+
+class LogChoice(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def record(
+    symbols: Annotated[str, typer.Option(help="Comma-separated pairs as Kraken names them: BTC/USD,ETH/USD.")],
+    depth: Annotated[
+        int, typer.Option(help="Price levels a side. Level 3: 10, 100 or 1000; level 2: 10, 25, 100, 500 or 1000.")
+    ] = 1000,
+    level2: Annotated[
+        bool, typer.Option("--level2", help="Record price levels (`book`) instead of orders (`level3`); needs no credentials.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The lake to record into; else what UQLOB_LAKE says, else ./lake.", show_default=False)
+    ] = None,
+    log: Annotated[LogChoice, typer.Option(help="How incidents and the status are written to standard error.")] = LogChoice.TEXT,
+    status_every: Annotated[
+        float | None,
+        typer.Option(help="Seconds between two statuses: 1 on a terminal, 10 in JSON, else 60.", min=0.1, show_default=False),
+    ] = None,
+    metrics_port: Annotated[
+        int, typer.Option(help="Prometheus metrics at http://127.0.0.1:PORT/metrics; 0 for none.", min=0, max=65535)
+    ] = 9464,
+    flush_seconds: Annotated[float, typer.Option(help="What a killed recorder can lose at most.", min=0.1, max=60)] = 3.0,
+    silence_seconds: Annotated[
+        float, typer.Option(help="Reconnect after so long without a message; Kraken's heart beats about once a second.", min=1)
+    ] = 10.0,
+) -> None:
+    """Record live Kraken books, trades and instruments into the raw dumps of a lake, until Ctrl-C or SIGTERM.
+
+    Every book message is verified by Kraken's checksum as it comes. What is lost is counted and becomes a session
+    break: the dump goes on with a fresh snapshot. At UTC midnight each symbol's file gives way to the next day's,
+    which starts with the recorder's own verified book.
+
+    Level 3 needs an API key with the permission 'WebSocket interface' in KRAKEN_API_KEY and KRAKEN_API_SECRET.
+    Neither they nor the tokens ever reach a log or the command line. UQLOB_KRAKEN_PUBLIC, UQLOB_KRAKEN_LEVEL3 and
+    UQLOB_KRAKEN_REST name other endpoints than Kraken's own.
+    """
+    import asyncio
+
+    from uqlob_pipeline.lake import Lake
+    from uqlob_pipeline.recorder.journal import Journal
+    from uqlob_pipeline.recorder.settings import Endpoints, RecorderError, RecorderSettings
+
+    journal = Journal(log.value)
+    try:
+        settings = RecorderSettings(
+            symbols=tuple(name.strip().upper().replace("/", "-") for name in symbols.split(",") if name.strip()),
+            depth=depth,
+            level2=level2,
+            lake=Lake(out).root,
+            endpoints=Endpoints.from_environment(),
+            flush_seconds=flush_seconds,
+            silence_seconds=silence_seconds,
+        )
+        asyncio.run(_record(settings, journal, metrics_port, status_every))
+    except RecorderError as error:
+        typer.echo(journal.redact(f"uqlob record: {error}"), err=True)
+        raise typer.Exit(1) from None
+
+
+async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port: int, status_every: float | None) -> None:
+    import asyncio
+    import signal
+    import time
+
+    from uqlob_pipeline.recorder.recording import Recording
+    from uqlob_pipeline.recorder.status import StatusBoard, show_status, status_display, status_line
+
+    recording = Recording(settings, journal)
+    loop = asyncio.get_running_loop()
+
+    def stop(received: signal.Signals) -> None:
+        journal.tell(time.time_ns(), "info", "closing the files", signal=received.name)
+        recording.stop()
+        loop.remove_signal_handler(received)  # the second one ends it at once
+
+    for received in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(received, stop, received)
+    server = None
+    try:
+        if metrics_port:
+            from uqlob_pipeline.recorder.metrics import serve_metrics
+
+            server = serve_metrics(recording, metrics_port)
+        with status_display(journal) as (show, every):
+            await recording.run(show_status(recording, show, status_every or every))
+    finally:
+        recording.close()
+        if server:
+            server.shutdown()
+    journal.tell(
+        time.time_ns(), "info", "ended", said=status_line(StatusBoard(recording).look(), time.monotonic() - recording.started)
+    )
