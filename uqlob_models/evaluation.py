@@ -254,3 +254,16 @@ def _reliability_table(
         counted = {"count": count.astype(np.int64), "total": np.full(len(x), total, dtype=np.int64)}
         tables.append(pa.table(columns | {"x": x, "value": value} | counted).cast(RELIABILITY_SCHEMA))
     return pa.concat_tables(tables)
+
+
+def headline(scores: pa.Table) -> dict[str, float]:
+    """The scores that runs are compared and sorted by, under short names such as `regression/directional_f1_top10`."""
+    gates = {0: "", 50: "_top50", 90: "_top10"}
+    gated = ("directional_f1", "directional_f1_over_share", "directional_f1_over_prior", "macro_f1", "accuracy", "wr2")
+    full = ("cov68", "cov95", "cov68_conformal", "cov95_conformal", "nlpd", "crps", "ence", "aurc")
+    found = {}
+    for row in scores.filter(pc.equal(scores["gate_kind"], "percentile")).to_pylist():
+        wanted = row["metric"] in gated if row["gate"] in gates else False
+        if row["value"] is not None and (wanted or (row["metric"] in full and row["gate"] == 0)):
+            found[f"{row['head']}/{row['metric']}{gates[row['gate']]}"] = row["value"]
+    return found

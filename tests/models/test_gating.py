@@ -8,7 +8,7 @@ import pytest
 
 from uqlob_models import metrics
 from uqlob_models.bootstrap import Bootstrap
-from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, forecasts_of, rows_of
+from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, forecasts_of, headline, rows_of
 from uqlob_models.gating import (
     GATES,
     STATISTICS,
@@ -292,3 +292,13 @@ def test_the_benchmark_compares_equal_scores():
     assert found["metric_values"] > 1000
     assert math.isfinite(found["ratio"])
     assert len(STATISTICS) == len(set(STATISTICS))
+
+
+def test_the_headline_holds_what_runs_are_sorted_by():
+    tables = evaluate(synthetic_predictions(3000), symbol="X", horizon_s=5, k_star=0.5, tau=TAU, y_ref=Y_REF)
+    found = headline(tables.scores)
+    rows = {(row["head"], row["gate_kind"], row["gate"], row["metric"]): row["value"] for row in tables.scores.to_pylist()}
+    assert found["regression/directional_f1_top10"] == rows["regression", "percentile", 90, "directional_f1"]
+    assert found["classification/accuracy"] == rows["classification", "percentile", 0, "accuracy"]
+    assert found["regression/cov68"] == rows["regression", "percentile", 0, "cov68"]
+    assert not any(name.startswith("classification/cov") for name in found)

@@ -20,10 +20,14 @@ PARAMETERS = [
 SETTINGS = {"labels": {"alpha": 0.25, "horizons_s": [5, 10]}, "training": {"seed": 42, "note": "<script>alert('no')</script>"}}
 
 
-def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int = 3000, signal: float = 0.6) -> Lake:
+def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int = 3000, permuted: bool = False) -> Lake:
+    """Predictions, k*, evaluations and dataset tables. `permuted` confidences know nothing of which forecasts are good."""
     lake = Lake(root)
     for index, (symbol, horizon) in enumerate((s, h) for s in symbols for h in horizons):
-        predictions = synthetic_predictions(windows, seed=index, signal=signal)
+        predictions = synthetic_predictions(windows, seed=index)
+        for name in ("snr", "confidence") if permuted else ():
+            values = np.random.default_rng(index).permutation(predictions[name].to_numpy())
+            predictions = predictions.set_column(predictions.column_names.index(name), name, [values])
         key = ModelKey(symbol, horizon)
         write_parquet(predictions, lake.predictions(key))
         fitted = fit_threshold_multiplier(predictions, TAU)

@@ -193,6 +193,17 @@ def test_absent_symbols_and_horizons_are_named_and_the_rest_is_shown(tmp_path):
     assert not any(attributes["data-key"].split("/")[1:2] == ["10"] for _, attributes, _ in page.numbers)
 
 
+def test_the_summary_says_where_gating_adds_skill_and_where_it_does_not(page, tmp_path):
+    assert "raises the lead over the forecaster's own calls placed at random" in page.text
+    assert "In 4 of them" in page.text
+    assert "gating adds skill" in page.text
+    lake = fill_lake(tmp_path / "lake", ["BTC-USD"], [5], permuted=True)
+    useless = Page(build_report(inputs_of(lake, ["BTC-USD"], [5]), tmp_path / "report").read_text())
+    assert "In 0 of them" in useless.text
+    assert "gating adds skill" not in useless.text
+    assert "gating does not surely add to what the full set has, for BTC-USD 5 s (regression)" in useless.text
+
+
 def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, lake):
     complete = inputs_of(lake)
     from dataclasses import replace

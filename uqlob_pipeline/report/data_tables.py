@@ -11,6 +11,7 @@ from uqlob_pipeline.report.cells import (
     Cell,
     Formatter,
     Heading,
+    Scores,
     View,
     general,
     label,
@@ -64,27 +65,24 @@ def thresholds_view(table: pa.Table) -> View:
     return View("thresholds", "Label thresholds and scales", "From the training split alone.", heads, rows, True)
 
 
-def multipliers_view(sweeps: Mapping[tuple[str, int], pa.Table]) -> View:
-    """k* of every model, with the shares it matches and its message."""
+def multipliers_view(sweeps: Mapping[tuple[str, int], pa.Table], scores: Scores) -> View:
+    """k* of every model, the shares that it was chosen to match, what it gives on test, and its message."""
     rows = []
     for (symbol, horizon), sweep in sorted(sweeps.items()):
-        if not sweep.num_rows:
-            rows.append([label(symbol), label(f"{horizon} s"), *[Cell("–")] * 4, Cell("no calibration windows: k* = 1")])
-            continue
-        first = sweep.slice(0, 1).to_pylist()[0]
+        # A calibration half without windows leaves no curve: k* is then the labels' own threshold.
+        first: dict[str, Any] = next(iter(sweep.slice(0, 1).to_pylist()), {"message": "no calibration windows: k* = 1"})
         cells = [label(symbol), label(f"{horizon} s")]
         for name in ("k_star", "k_star_predicted_stationary", "true_stationary"):
-            cells.append(plain_cell("threshold_multiplier", f"{symbol}/{horizon}/{name}", first[name], three_places, None))
-        rows.append([*cells, Cell(whole(first["windows"])), Cell(first["message"] or "")])
-    names = ("Symbol", "Horizon", "k*", "Predicted stationary", "True stationary", "Windows", "Note")
-    caption = "Chosen on the calibration half so that the predicted stationary share meets the true one."
-    return View(
-        "threshold-multiplier",
-        "Threshold multiplier k*",
-        caption,
-        [[Heading(name, 1, "left" if name in ("Symbol", "Horizon", "Note") else "") for name in names]],
-        rows,
-    )
+            key = f"{symbol}/{horizon}/{name}"
+            cells.append(plain_cell("threshold_multiplier", key, first.get(name), three_places, None))
+        for name in ("predicted_share_stationary", "true_share_stationary"):
+            cells.append(scores.cell((symbol, horizon, "regression", "percentile", 0, name), three_places))
+        rows.append([*cells, Cell(first["message"] or "")])
+    above = [Heading("", 3), Heading("Stationary share, calibration", 2, "group"), Heading("test", 2, "group"), Heading("")]
+    below = [Heading("Symbol", 1, "left"), Heading("Horizon", 1, "left"), Heading("k*"), Heading("predicted", 1, "group")]
+    below += [Heading("true"), Heading("predicted", 1, "group"), Heading("true"), Heading("Note", 1, "left")]
+    caption = "Chosen on the calibration half so that the predicted stationary share meets the true one; test is only looked at."
+    return View("threshold-multiplier", "Threshold multiplier k*", caption, [above, below], rows)
 
 
 # The paper's components by the names that the model's own parameter table gives them.

@@ -123,7 +123,7 @@ def _sections(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Tab
         if symbol != symbols[0]:  # the first one's are in the first section
             by_symbol += _forecast_pictures(inputs, [symbol], single=False)
     yield Section("symbols", "Symbol by symbol", "", by_symbol)
-    yield Section("data", "Data and labels", "", list(_data(inputs)))
+    yield Section("data", "Data and labels", "", list(_data(inputs, scores)))
     yield Section("model", "Model and settings", "", list(_model(inputs)))
 
 
@@ -186,7 +186,7 @@ def _gating(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table
     yield Picture("risk-coverage", "Risk-coverage", caption, figure)
 
 
-def _data(inputs: ReportInputs) -> Iterator[View | Picture]:
+def _data(inputs: ReportInputs, scores: Scores) -> Iterator[View | Picture]:
     found = inputs.dataset_tables
     if "dataset" in found:
         yield data_tables.dataset_view(found["dataset"])
@@ -200,7 +200,7 @@ def _data(inputs: ReportInputs) -> Iterator[View | Picture]:
         caption = "Absolute difference of class shares between training and test. The dotted line marks ten points."
         yield Picture("drift", "Class drift", caption, figure)
     if inputs.multipliers:
-        yield data_tables.multipliers_view(inputs.multipliers)
+        yield data_tables.multipliers_view(inputs.multipliers, scores)
         figure = figures.figure_threshold_sweep(inputs.multipliers, simulated=inputs.simulated)
         yield Picture("k-star", "Sweep of the threshold multiplier", "On the calibration half alone.", figure)
 
