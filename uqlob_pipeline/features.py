@@ -6,7 +6,7 @@ The SQL files do the work; here they get their inputs.
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.feature_file import WINDOWS_A_ROW_GROUP, write_feature_file
-from uqlob_pipeline.fits import NotReady, Row, day_version, require_fit, training_files, training_inputs, write_fit
+from uqlob_pipeline.fits import NotReady, Row, day_version, require_fit, training_files, training_inputs, why_stale, write_fit
 from uqlob_pipeline.lake import AssetDay, Lake, Provenance, atomic_path
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.warehouse import Warehouse, sql_version
@@ -111,3 +111,27 @@ def bin_notes(bins: Row) -> list[str]:
         elif max(shares) > 1 / 6 + 0.02:
             notes.append(f"{what}: ties fill the bins unevenly, from {min(shares):.1%} to {max(shares):.1%} of the events")
     return notes
+
+
+def why_bins_are_stale(lake: Lake, profile: Profile, symbol: str) -> str:
+    """Empty where the symbol's bins are what a fit would give now."""
+    return why_stale(
+        lake,
+        profile,
+        lake.token_bins(symbol),
+        symbol,
+        settings_version=token_bins_settings(profile),
+        code_version=TOKEN_BINS_CODE,
+    )
+
+
+def why_scales_are_stale(lake: Lake, profile: Profile, symbol: str) -> str:
+    """Empty where the symbol's scales are what a fit would give now."""
+    return why_stale(
+        lake,
+        profile,
+        lake.feature_scales(symbol),
+        symbol,
+        settings_version=event_features_settings(profile),
+        code_version=FEATURE_SCALES_CODE,
+    )

@@ -130,3 +130,18 @@ def _listed(days: list[dt.date], most: int = 12) -> str:
 
 def _span(days: list[dt.date]) -> str:
     return f"{len(days)} day(s), {days[0]} to {days[-1]}" if days else "no day"
+
+
+def why_stale(lake: Lake, profile: Profile, path: Path, symbol: str, *, settings_version: str, code_version: str) -> str:
+    """Why a symbol's fit is not what a fit would give now; empty where it is."""
+    made = read_provenance(path)
+    if made is None:
+        return "not there"
+    if fitted_days(made) != profile.days(symbol, "train"):
+        return f"fitted on {_span(fitted_days(made))}, which are not the profile's training days"
+    if made.settings_version != settings_version:
+        return "fitted with other settings"
+    if made.code_version != code_version:
+        return "fitted by other code"
+    changed = outdated_days(lake, made, symbol)
+    return f"made from data that has changed since, on {_listed(changed)}" if changed else ""

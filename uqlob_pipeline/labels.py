@@ -3,7 +3,7 @@
 The SQL files do the work; here they get their inputs.
 """
 
-from uqlob_pipeline.fits import NotReady, Row, day_version, require_fit, training_files, training_inputs, write_fit
+from uqlob_pipeline.fits import NotReady, Row, day_version, require_fit, training_files, training_inputs, why_stale, write_fit
 from uqlob_pipeline.lake import AssetDay, Lake, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.warehouse import Warehouse, sql_version
@@ -127,3 +127,20 @@ def write_window_labels(lake: Lake, warehouse: Warehouse, profile: Profile, day:
         thresholds=str(lake.label_thresholds(day.symbol)),
     )
     return rows, provenance
+
+
+def class_balance(lake: Lake, warehouse: Warehouse, day: AssetDay) -> list[Row]:
+    """A row a horizon: windows, share without a label, share of each class among those with one."""
+    return warehouse.rows("label_balance.sql", labels=str(lake.window_labels(day)))
+
+
+def why_thresholds_are_stale(lake: Lake, profile: Profile, symbol: str) -> str:
+    """Empty where the symbol's thresholds are what a fit would give now."""
+    return why_stale(
+        lake,
+        profile,
+        lake.label_thresholds(symbol),
+        symbol,
+        settings_version=label_thresholds_settings(profile, symbol),
+        code_version=LABEL_THRESHOLDS_CODE,
+    )

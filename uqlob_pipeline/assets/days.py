@@ -59,7 +59,8 @@ def over_days(
     skipped: list[str] = []
     for number, key in enumerate(keys, 1):
         day = asset_day(key)
-        if lenient and not (lake.dumps("level3", day) or lake.dumps("book", day)):
+        recorded = lake.dumps("level3", day) or lake.dumps("book", day) or lake.book_events(day).exists()
+        if lenient and not recorded:
             context.log.warning(f"{day}: skipped, nothing was recorded on this day ({lake.raw('level3', day)} is empty)")
             skipped.append(key)
             continue

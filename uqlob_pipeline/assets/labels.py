@@ -1,125 +1,138 @@
-"""Assets of the group `labels`: prices, thresholds, labels and the dataset profile. The work is in `uqlob_pipeline.labels`."""
+"""The labels group: prices, thresholds, labels and the dataset profile. The work is in `uqlob_pipeline.labels`."""
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from uqlob_pipeline import dataset, labels
-from uqlob_pipeline.assets.features import DAYS_A_RUN, KINDS, OWNERS, column_schema
+from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days, retry_policy
+from uqlob_pipeline.assets.fitted import over_symbols
+from uqlob_pipeline.checks.labels import WINDOW_LABELS_CHECKS, window_labels_checks
 from uqlob_pipeline.fits import NotReady
-from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.materialisation import Written, materialise
-from uqlob_pipeline.partitions import asset_day, asset_days, days_of_symbol, symbols
+from uqlob_pipeline.lake import AssetDay, Lake
+from uqlob_pipeline.partitions import asset_days, days_of_symbol, symbols
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.tables import TABLES
+from uqlob_pipeline.tables import column_schema
 from uqlob_pipeline.warehouse import Warehouse
+
+GROUP = "labels"
+KINDS = {"duckdb", "parquet"}
+OWNERS = ["team:uqlob"]
 
 
 @dg.asset(
     partitions_def=asset_days,
     deps=["book_events"],
-    group_name="labels",
+    group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
-    tags={"grain": "window-horizon"},
+    tags={"layer": "labels"},
     code_version=labels.WINDOW_PRICES_CODE,
-    metadata=column_schema(TABLES["window_prices"]),
-    backfill_policy=DAYS_A_RUN,
+    backfill_policy=backfill_policy,
+    retry_policy=retry_policy,
+    output_required=False,
+    metadata=column_schema("window_prices"),
 )
 def window_prices(
     context: dg.AssetExecutionContext,
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
-) -> dg.MaterializeResult:
+) -> Iterator[Any]:
     """Start price, end price and displacement of every window of an asset-day at every horizon; no threshold yet."""
 
-    def write(key: str) -> Written:
-        day = asset_day(key)
+    def price(day: AssetDay) -> DayDone:
         rows, provenance = labels.write_window_prices(lake, warehouse, profile, day)
-        return {
+        metadata = {
             "dagster/partition_row_count": rows,
             "dagster/uri": str(lake.window_prices(day)),
             "windows": rows // len(profile.labels.horizons_s),
-            "made from": provenance.inputs,
-        }, provenance
+        }
+        return DayDone(provenance, metadata, provenance.inputs)
 
-    return materialise(context, write)
+    yield from over_days(context, lake, price)
 
 
 @dg.asset(
     partitions_def=symbols,
     deps=[dg.AssetDep(window_prices, partition_mapping=days_of_symbol)],
-    group_name="labels",
+    group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
-    tags={"grain": "symbol", "fitted_on": "training-days"},
+    tags={"layer": "labels", "fitted_on": "training-days"},
     code_version=labels.LABEL_THRESHOLDS_CODE,
-    metadata=column_schema(TABLES["label_thresholds"]),
+    retry_policy=retry_policy,
+    metadata=column_schema("label_thresholds"),
 )
 def label_thresholds(
     context: dg.AssetExecutionContext,
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
-) -> dg.MaterializeResult:
+) -> Iterator[Any]:
     """Log-return volatility, class threshold and label scale of every horizon, from the training days only."""
 
-    def write(symbol: str) -> Written:
+    def fit(symbol: str) -> DayDone:
         thresholds, provenance = labels.fit_label_thresholds(lake, warehouse, profile, symbol)
         shown = ("horizon_s", "sigma_lr", "tau_lr", "y_ref", "windows", "zero_share", "stationary_share")
-        records = [dg.TableRecord({name: float(f"{row[name]:.6g}") for name in shown}) for row in thresholds]
-        return {
+        metadata = {
             "dagster/partition_row_count": len(thresholds),
             "training days": len(provenance.inputs),
-            "thresholds": dg.MetadataValue.table(records),
+            "thresholds": table([{name: row[name] for name in shown} for row in thresholds]),
             "made from": provenance.inputs,
-        }, provenance
+        }
+        return DayDone(provenance, metadata, {})
 
-    return materialise(context, write)
+    yield from over_symbols(context, fit)
 
 
 @dg.asset(
     partitions_def=asset_days,
     deps=[window_prices, dg.AssetDep(label_thresholds, partition_mapping=days_of_symbol)],
-    group_name="labels",
+    group_name=GROUP,
     kinds=KINDS,
     owners=OWNERS,
-    tags={"grain": "window-horizon"},
+    tags={"layer": "labels"},
     code_version=labels.WINDOW_LABELS_CODE,
-    metadata=column_schema(TABLES["window_labels"]),
-    backfill_policy=DAYS_A_RUN,
+    backfill_policy=backfill_policy,
+    retry_policy=retry_policy,
+    output_required=False,
+    metadata=column_schema("window_labels"),
+    check_specs=WINDOW_LABELS_CHECKS,
 )
 def window_labels(
     context: dg.AssetExecutionContext,
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
-) -> dg.MaterializeResult:
+) -> Iterator[Any]:
     """Displacement in ticks and class of every window of an asset-day at every horizon, by the frozen thresholds."""
 
-    def write(key: str) -> Written:
-        day = asset_day(key)
+    def label(day: AssetDay) -> DayDone:
         rows, provenance = labels.write_window_labels(lake, warehouse, profile, day)
         balance = labels.class_balance(lake, warehouse, day)
-        return {
+        metadata = {
             "dagster/partition_row_count": rows,
             "dagster/uri": str(lake.window_labels(day)),
-            "class balance": dg.MetadataValue.table([dg.TableRecord(row) for row in balance]),
-            "made from": provenance.inputs,
-        }, provenance
+            "class balance": table(balance),
+        }
+        checks = window_labels_checks(lake, warehouse, profile, day, balance)
+        return DayDone(provenance, metadata, provenance.inputs, checks)
 
-    return materialise(context, write)
+    yield from over_days(context, lake, label)
 
 
 @dg.asset(
-    deps=["book_events", window_labels, label_thresholds],
-    group_name="labels",
+    deps=["book_events", label_thresholds, window_labels],
+    group_name=GROUP,
     kinds={"duckdb", "parquet", "matplotlib"},
     owners=OWNERS,
-    tags={"grain": "dataset"},
+    tags={"layer": "labels"},
     code_version=dataset.DATASET_CODE,
+    metadata=column_schema("dataset_profile/dataset"),
 )
 def dataset_profile(
     lake: dg.ResourceParam[Lake], warehouse: dg.ResourceParam[Warehouse], profile: dg.ResourceParam[Profile]
@@ -127,21 +140,26 @@ def dataset_profile(
     """The paper's dataset tables: event rates, thresholds, class proportions and their drift; with two figures."""
     try:
         written = dataset.write_dataset_profile(lake, warehouse, profile)
-    except NotReady as reason:
-        raise dg.Failure(description=str(reason), allow_retries=False) from reason
+    except NotReady as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": len(written.rows("dataset")),
-            **{table: dg.MetadataValue.table([dg.TableRecord(row) for row in written.rows(table)]) for table in written.tables},
+            **{name: table(written.rows(name)) for name in written.tables},
             **{f"{name} (figure)": image(path) for name, path in written.figures.items()},
-            "not materialised": ", ".join(written.missing) or "none",
+            "asset-days not materialised": ", ".join(written.missing) or "none",
         },
         data_version=dg.DataVersion(written.provenance.data_version),
     )
 
 
+def table(rows: list[dict[str, Any]]) -> dg.MetadataValue[Any]:
+    """Rows as Dagster shows them, floats to six digits."""
+    shown = [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    if not shown:
+        return dg.MetadataValue.text("no rows")
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in shown])
+
+
 def image(path: Path) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()})")
-
-
-LABEL_ASSETS = [window_prices, label_thresholds, window_labels, dataset_profile]

@@ -1,0 +1,29 @@
+"""How a run fits what belongs to a symbol: one partition a run, the fit's own data version, its checks beside it."""
+
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+
+from uqlob_pipeline.assets.days import DayDone
+from uqlob_pipeline.fits import NotReady
+from uqlob_pipeline.profile import ProfileError
+
+
+def over_symbols(
+    context: dg.AssetExecutionContext, fit: Callable[[str], DayDone]
+) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+    """Run `fit` for the run's symbol and report it to Dagster; what is missing for it is a failure that no retry mends."""
+    try:
+        done = fit(context.partition_key)
+    except (NotReady, ProfileError) as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
+    yield dg.MaterializeResult(metadata=done.metadata, data_version=dg.DataVersion(done.provenance.data_version))
+    for outcome in done.checks:
+        yield dg.AssetCheckResult(
+            check_name=outcome.name,
+            asset_key=context.asset_key,
+            passed=outcome.passed,
+            severity=outcome.severity,
+            description=outcome.description,
+            metadata=outcome.metadata,
+        )

@@ -1,0 +1,110 @@
+"""The dataset profile: the paper's dataset tables as Parquet and CSV, and its two figures."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from uqlob_pipeline.fits import NotReady
+from uqlob_pipeline.lake import AssetDay, Lake, Provenance, atomic_path, read_provenance
+from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.warehouse import Warehouse, sql_version
+
+SQL_FILES = {
+    "dataset": "dataset_statistics.sql",
+    "thresholds": "dataset_thresholds.sql",
+    "class_proportions": "dataset_class_proportions.sql",
+    "drift": "dataset_drift.sql",
+}
+DATASET_CODE = sql_version(*SQL_FILES.values())
+FIGURES = ("class_proportions", "drift")
+
+
+@dataclass
+class DatasetProfile:
+    """What was written, and what was not there to be described."""
+
+    provenance: Provenance
+    tables: dict[str, Path] = field(default_factory=dict)
+    figures: dict[str, Path] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pq.read_table(self.tables[table], partitioning=None).to_pylist()
+        return rows
+
+    def artefacts(self) -> list[Path]:
+        """Every file to log to MLflow: the tables as Parquet and as CSV, and the figures."""
+        return [*self.tables.values(), *(path.with_suffix(".csv") for path in self.tables.values()), *self.figures.values()]
+
+    def parameters(self) -> dict[str, Any]:
+        """Small facts to log to MLflow beside them."""
+        dataset = self.rows("dataset")
+        return {
+            "symbols": ", ".join(row["symbol"] for row in dataset),
+            "asset_days": sum(row["days"] for row in dataset),
+            "events": sum(row["events"] for row in dataset),
+            "missing_asset_days": len(self.missing),
+            "data_version": self.provenance.data_version,
+        }
+
+
+def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) -> DatasetProfile:
+    """Describe every asset-day of the profile that is materialised; list those that are not."""
+    events, labels, inputs, missing = [], [], {}, []
+    for symbol in profile.symbols:
+        for date in profile.days(symbol, "train", "validation", "test"):
+            day = AssetDay(symbol, date)
+            of_events, of_labels = read_provenance(lake.book_events(day)), read_provenance(lake.window_labels(day))
+            if of_events is None or of_labels is None:
+                missing.append(str(day))
+                continue
+            events.append({"symbol": symbol, "path": str(lake.book_events(day))})
+            split = profile.splits.of(date)
+            labels.append({"symbol": symbol, "split": split, "path": str(lake.window_labels(day))})
+            inputs[str(day)] = f"{of_events.data_version} {of_labels.data_version}"
+    if not events:
+        raise NotReady(
+            f"dataset_profile: no asset-day of profile '{profile.name}' has both book_events and window_labels. "
+            "Materialise these for some days first"
+        )
+    described = {day["symbol"] for day in events}
+    thresholds = [str(lake.label_thresholds(symbol)) for symbol in profile.symbols if symbol in described]
+    provenance = Provenance("dataset_profile", DATASET_CODE, profile.settings_version("splits", "instruments"), inputs)
+    ticks = [
+        {"symbol": symbol, "tick": float(instrument.tick), "place": place}
+        for place, (symbol, instrument) in enumerate(profile.instruments.items())
+    ]
+    parameters: dict[str, dict[str, Any]] = {
+        "dataset": {"events": events, "paths": [day["path"] for day in events], "ticks": ticks},
+        "thresholds": {"thresholds": thresholds},
+        "class_proportions": {"labels": labels, "paths": [day["path"] for day in labels]},
+        "drift": {"proportions": str(lake.dataset_profile / "class_proportions.parquet")},
+    }
+    written = DatasetProfile(provenance, missing=missing)
+    for table, name in SQL_FILES.items():
+        path = lake.dataset_profile / f"{table}.parquet"
+        warehouse.write(name, path, provenance, **parameters[table])
+        with atomic_path(path.with_suffix(".csv")) as temporary:
+            pa_csv.write_csv(pq.read_table(path, partitioning=None), temporary)
+        written.tables[table] = path
+    written.figures = write_dataset_figures(lake, profile, written)
+    return written
+
+
+def write_dataset_figures(lake: Lake, profile: Profile, written: DatasetProfile) -> dict[str, Path]:
+    from uqlob_pipeline import dataset_figures
+
+    market = " (simulated market)" if profile.simulated else ""
+    drawn = {
+        "class_proportions": dataset_figures.class_proportion_grid(written.rows("class_proportions"), market),
+        "drift": dataset_figures.drift_bars(written.rows("drift"), market),
+    }
+    paths = {}
+    for name, figure in drawn.items():
+        paths[name] = lake.dataset_profile / f"{name}.png"
+        with atomic_path(paths[name]) as temporary:
+            figure.savefig(temporary, format="png", dpi=130, metadata={"Software": None})
+    return paths
