@@ -79,19 +79,24 @@ class ReportInputs:
         return said
 
 
-def write_evaluation(lake: Lake, key: ModelKey, tables: EvaluationTables) -> list[Path]:
-    """Write the tables of one symbol and horizon to their places in the lake, each atomically."""
+def write_evaluation(
+    lake: Lake, key: ModelKey, tables: EvaluationTables, metadata: Mapping[bytes, bytes] | None = None
+) -> list[Path]:
+    """Write the tables of one symbol and horizon to their places in the lake, each atomically.
+
+    `metadata` says how they were made, and travels in every file.
+    """
     paths = []
     for name, table in LAKE_TABLES.items():
         path = lake.by_model(table, key)
-        write_parquet(getattr(tables, name), path)
+        write_parquet(getattr(tables, name), path, metadata)
         paths.append(path)
     return paths
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
+def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
     with atomic_path(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
 
 
 def read_evaluation(lake: Lake, key: ModelKey) -> EvaluationTables | None:
