@@ -11,7 +11,7 @@ days as (
 
 labels as (
     select symbol, split, horizon_s, label
-    from read_parquet($paths, filename = true)
+    from read_parquet($paths, filename = true, hive_partitioning = false)
     join days on filename = path
     where label is not null
 ),

@@ -17,7 +17,7 @@ instruments as (
 
 sessions as (
     select filename as path, session, count(*) as events, max(ts) - min(ts) as nanoseconds
-    from read_parquet($paths, filename = true)
+    from read_parquet($paths, filename = true, hive_partitioning = false)
     group by filename, session
 ),
 

@@ -9,7 +9,7 @@ with
 
 windows as (
     select filename, "window", horizon_s, p_start, y, ln(p_end / p_start) as log_return
-    from read_parquet($prices, filename = true)
+    from read_parquet($prices, filename = true, hive_partitioning = false)
     where y is not null
 ),
 

@@ -4,7 +4,7 @@ import math
 from itertools import groupby
 from typing import Any
 
-from features.synthetic import Event
+from tests.features.synthetic import Event
 
 
 def sessions_of(events: list[Event]) -> list[list[Event]]:
@@ -48,29 +48,29 @@ def flow_between(before: Event, now: Event, flow: str) -> float:
     return min(1.0, max(-1.0, value))
 
 
-def token_of(event: Event, simultaneous: int, volume_edges: list[int], distance_edges: list[int]) -> int:
-    """Counts through the vocabulary in its order of attributes instead of using a formula."""
-    number = 0
+def vocabulary() -> dict[tuple[int, ...], int]:
+    """Counts through the vocabulary in its order of attributes, instead of using a formula."""
+    numbers: dict[tuple[int, ...], int] = {}
     for kind in (0, 1, 2):
         for side in (0, 1):
             for volume in range(6):
                 for distance in range(6):
                     for same in (0, 1):
-                        if (kind, side, volume, distance, same) == (
-                            event.type,
-                            event.side,
-                            bin_of(event.lots, volume_edges),
-                            bin_of(distance_of(event), distance_edges),
-                            simultaneous,
-                        ):
-                            return number
-                        number += 1
+                        numbers[kind, side, volume, distance, same] = len(numbers)
     for side in (0, 1):
         for same in (0, 1):
-            if (3, side, same) == (event.type, event.side, simultaneous):
-                return number
-            number += 1
-    raise AssertionError(f"{event} has no token")
+            numbers[3, side, same] = len(numbers)
+    return numbers
+
+
+NUMBERS = vocabulary()
+
+
+def token_of(event: Event, simultaneous: int, volume_edges: list[int], distance_edges: list[int]) -> int:
+    if event.type == 3:
+        return NUMBERS[3, event.side, simultaneous]
+    bins = bin_of(event.lots, volume_edges), bin_of(distance_of(event), distance_edges)
+    return NUMBERS[event.type, event.side, *bins, simultaneous]
 
 
 def reference_features(

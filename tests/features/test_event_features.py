@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from features.reference import reference_features
-from features.synthetic import Event, day, profile, put, random_day, rows, warehouse
+from tests.features.reference import reference_features
+from tests.features.synthetic import Event, day, profile, put, random_day, rows, warehouse
 from uqlob_models.tokens import decode, encode
 from uqlob_pipeline.feature_file import ENCODINGS
 from uqlob_pipeline.features import fit_token_bins, write_event_features

@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from features.synthetic import SYMBOL, day, profile, put, random_day, rows, warehouse
+from tests.features.synthetic import SYMBOL, day, profile, put, random_day, rows, warehouse
 from uqlob_pipeline.features import fit_feature_scales, fit_token_bins, write_event_features
 from uqlob_pipeline.lake import Lake
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from features.synthetic import SYMBOL, day, profile, put, random_day, warehouse
+from tests.features.synthetic import SYMBOL, day, profile, put, random_day, warehouse
 from uqlob_models.config import CONTINUOUS_FEATURES
 from uqlob_pipeline.features import fit_feature_scales, fit_token_bins, write_event_features
 from uqlob_pipeline.fits import NotReady

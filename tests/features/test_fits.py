@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from features.synthetic import SYMBOL, day, profile, put, random_day, warehouse
+from tests.features.synthetic import SYMBOL, day, profile, put, random_day, warehouse
 from uqlob_pipeline.features import fit_feature_scales, fit_token_bins, write_event_features
 from uqlob_pipeline.fits import NotReady, outdated_days
 from uqlob_pipeline.labels import fit_label_thresholds, write_window_labels, write_window_prices

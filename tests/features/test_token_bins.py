@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from features.reference import distance_of
-from features.synthetic import SYMBOL, Event, day, profile, put, random_day, rows, warehouse
+from tests.features.reference import distance_of
+from tests.features.synthetic import SYMBOL, Event, day, profile, put, random_day, rows, warehouse
 from uqlob_models.tokens import decode
 from uqlob_pipeline.features import bin_notes, fit_token_bins, write_event_features
 from uqlob_pipeline.fits import NotReady, fitted_days

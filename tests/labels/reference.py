@@ -5,8 +5,8 @@ import statistics
 from fractions import Fraction
 from typing import Any
 
-from features.reference import sessions_of
-from features.synthetic import Event
+from tests.features.reference import sessions_of
+from tests.features.synthetic import Event
 
 SECOND = 1_000_000_000
 

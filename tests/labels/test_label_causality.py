@@ -1,9 +1,9 @@
 """No label is known before its horizon has passed; no threshold knows a day after the training days; mutants are caught."""
 
 import pytest
-from features.synthetic import SYMBOL, day, profile, put, random_day, rows, warehouse
 
-from labels.reference import SECOND, reference_prices
+from tests.features.synthetic import SYMBOL, day, profile, put, random_day, rows, warehouse
+from tests.labels.reference import SECOND, reference_prices
 from uqlob_pipeline import warehouse as warehouse_module
 from uqlob_pipeline.labels import fit_label_thresholds, write_window_labels, write_window_prices
 from uqlob_pipeline.lake import Lake
@@ -77,7 +77,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_label_shifted_by_one_event_is_caught(tmp_path, monkeypatch, name):
     """The reference comparison must fail on each of these errors, on the day below: else it would not notice them in the SQL."""
-    from labels.test_window_labels import EDGES, HORIZON, LATENCY, LATENCY_US, day_of
+    from tests.labels.test_window_labels import EDGES, HORIZON, LATENCY, LATENCY_US, day_of
 
     right, wrong = MUTANTS[name]
     text = sql("window_prices.sql")

@@ -4,11 +4,11 @@ import tempfile
 
 import pyarrow.parquet as pq
 import pytest
-from features.synthetic import MIDNIGHT, SYMBOL, Event, day, profile, put, random_day, rows, warehouse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from labels.reference import SECOND, reference_labels, reference_prices, reference_thresholds
+from tests.features.synthetic import MIDNIGHT, SYMBOL, Event, day, profile, put, random_day, rows, warehouse
+from tests.labels.reference import SECOND, reference_labels, reference_prices, reference_thresholds
 from uqlob_pipeline.labels import fit_label_thresholds, write_window_labels, write_window_prices
 from uqlob_pipeline.lake import Lake, read_provenance
 
