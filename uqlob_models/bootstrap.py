@@ -31,8 +31,10 @@ class Bootstrap:
     maximum_blocks: int = 2500
 
     def __post_init__(self) -> None:
-        if not (self.block_seconds > 0 and self.replicates > 0 and 0 < self.level < 1):
-            raise ValueError(f"a bootstrap needs positive block_seconds and replicates and a level in (0, 1): {self}")
+        if not (self.block_seconds > 0 and self.replicates >= 0 and 0 < self.level < 1):
+            raise ValueError(
+                f"a bootstrap needs positive block_seconds, replicates (or 0 for none) and a level in (0, 1): {self}"
+            )
 
     def block_starts(self, t: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Start (ns UTC) of each block that holds a forecast, and each forecast's index into them."""
@@ -45,8 +47,9 @@ class Bootstrap:
         return starts * length, index
 
     def draw(self, statistics: FloatArray) -> FloatArray | None:
-        """Sums of resampled blocks: (blocks, ...) -> (replicates, ...); none where the blocks are too few to say anything."""
-        if statistics.shape[0] < self.minimum_blocks:
+        """Sums of resampled blocks: (blocks, ...) -> (replicates, ...); none where the blocks are too few to say anything, or no
+        replicates are wanted."""
+        if statistics.shape[0] < self.minimum_blocks or not self.replicates:
             return None
         merged = -(-statistics.shape[0] // self.maximum_blocks)
         if merged > 1:

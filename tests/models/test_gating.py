@@ -258,6 +258,7 @@ def test_bootstrap_intervals_widen_with_dependence_and_cover_the_truth():
 
 def test_too_few_blocks_give_no_interval():
     assert Bootstrap().draw(np.ones((7, 3))) is None
+    assert Bootstrap(replicates=0).draw(np.ones((70, 3))) is None
     found = scores_of(synthetic_predictions(300), k_star=0.5)
     assert found["regression", "percentile", 0, "cov68"]["lower"] is None
 

@@ -195,11 +195,11 @@ def test_absent_symbols_and_horizons_are_named_and_the_rest_is_shown(tmp_path):
 
 def test_the_summary_says_where_gating_adds_skill_and_where_it_does_not(page, tmp_path):
     assert "raises the lead over the forecaster's own calls placed at random" in page.text
-    assert "In 4 of them" in page.text
+    assert "In 4 it surely" in page.text
     assert "gating adds skill" in page.text
     lake = fill_lake(tmp_path / "lake", ["BTC-USD"], [5], permuted=True)
     useless = Page(build_report(inputs_of(lake, ["BTC-USD"], [5]), tmp_path / "report").read_text())
-    assert "In 0 of them" in useless.text
+    assert "In 0 it surely" in useless.text
     assert "gating adds skill" not in useless.text
     assert "gating does not surely add to what the full set has, for BTC-USD 5 s (regression)" in useless.text
 

@@ -16,6 +16,7 @@ def report(
     """Rebuild the report from the lake, and say what is missing from it."""
     from rich.console import Console
 
+    from uqlob_models.bootstrap import Bootstrap
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.profile import ProfileError, load_profile
     from uqlob_pipeline.report.inputs import read_report_inputs
@@ -43,7 +44,10 @@ def report(
         console.print(f"[red]Nothing is evaluated in {where.root}: materialise `gated_evaluation` first.[/red]")
         raise typer.Exit(1)
     with console.status("report") as status:
-        path = build_report(inputs, output or where.report, progress=lambda step: status.update(f"report: {step}"))
+        bootstrap = Bootstrap(replicates=settings.evaluation.bootstrap_samples)
+        path = build_report(
+            inputs, output or where.report, bootstrap=bootstrap, progress=lambda step: status.update(f"report: {step}")
+        )
     typer.echo(str(path))
 
 
