@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from uqlob_models.config import EncoderConfig
-from uqlob_models.encoders import Encoder
+from uqlob_models.encoders import Dropout, Encoder
 
 
 class Inception(nn.Module):
@@ -42,7 +42,7 @@ class DeepLob(Encoder):
             nn.LeakyReLU(),
             Inception(widths.channels, widths.inception_channels),
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.lstm = nn.LSTM(3 * widths.inception_channels, widths.lstm, batch_first=True)
 
     def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:

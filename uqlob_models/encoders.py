@@ -52,6 +52,23 @@ class InputRepresentation(nn.Module):
         return torch.cat([scaled, embedded], dim=1)
 
 
+class Dropout(nn.Dropout):
+    """Dropout whose mask costs a quarter of a random number an element on the CPU, where drawing them took half of its time.
+
+    A random integer of 64 bits is four of 16, so the rate is a multiple of 2^-16; kept values are scaled by the exact share.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0 or x.device.type != "cpu":
+            return super().forward(x)
+        count = x.numel()
+        bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+        dropped = min(max(round(self.p * 2**16), 1), 2**16 - 1)
+        scale = 2**16 / (2**16 - dropped)
+        kept = torch.ge(bits, dropped - 2**15, out=torch.empty(count, dtype=x.dtype))
+        return x * kept.mul_(scale).view(x.shape)
+
+
 class Encoder(nn.Module):
     """The protocol, and the parts that no encoder does differently."""
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from uqlob_models.config import HeadConfig
+from uqlob_models.encoders import Dropout
 
 
 class MultiHeadAttention(nn.Module):
@@ -50,7 +51,7 @@ def gelu_mlp(widths: tuple[int, ...], dropout: float, last_activation: bool) -> 
     for i, (before, after) in enumerate(pairwise(widths)):
         layers.append(nn.Linear(before, after))
         if last_activation or i < len(widths) - 2:
-            layers += [nn.GELU(), nn.Dropout(dropout)]
+            layers += [nn.GELU(), Dropout(dropout)]
     return nn.Sequential(*layers)
 
 

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,59 +26,17 @@ from uqlob_models.config import Objective, TrainingConfig, to_dict
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.learner import Learner
 from uqlob_models.objectives import SELECTION_METRIC, better, validate
+from uqlob_models.outcomes import NonFiniteLoss, Progress, TrainingInterrupted, TrainingResult
 from uqlob_models.sampling import Batch, Rows, Sampler, Sampling, Selection, assemble, block_rows, instance_rows
 from uqlob_models.windows import file_version
+
+__all__ = ["NonFiniteLoss", "Progress", "TrainingInterrupted", "TrainingResult", "identity", "train"]
 
 log = logging.getLogger(__name__)
 
 HEALTH_CHECK_EVERY = 50  # steps, on CUDA: how often the host asks whether all was finite. On the CPU it asks at every step.
 READ_AHEAD = 2  # batches
 REPORT_EVERY_S = 5.0
-
-
-class TrainingInterrupted(RuntimeError):
-    """Training was asked to stop, and has saved its state. The same call goes on from there."""
-
-    def __init__(self, step: int, checkpoint: Path) -> None:
-        super().__init__(f"training stopped after step {step}; state saved in {checkpoint}; start it again to go on")
-        self.step, self.checkpoint = step, checkpoint
-
-
-class NonFiniteLoss(RuntimeError):
-    """A loss or a gradient was not finite. Nothing after the last checkpoint is kept."""
-
-    def __init__(self, step: int, windows: list[str], checkpoint: Path | None) -> None:
-        kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
-        shown = ", ".join(windows[:8]) + (f" and {len(windows) - 8} more" if len(windows) > 8 else "")
-        super().__init__(
-            f"loss or gradient not finite at step {step}, on windows {shown}; {kept}. Look at the features of these windows"
-        )
-        self.step, self.windows, self.checkpoint = step, windows, checkpoint
-
-
-@dataclass(frozen=True)
-class Progress:
-    step: int
-    total_steps: int
-    epoch: int
-    windows_per_second: float
-    eta_seconds: float
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """`history` has one flat record an epoch; `model` is the directory of the best checkpoint, for `load_model`."""
-
-    objective: Objective
-    model: Path
-    metric: str
-    best_metric: float
-    best_epoch: int
-    epochs: int
-    steps: int
-    stopped_early: bool
-    device: str
-    history: list[dict[str, float]] = field(repr=False)
 
 
 def train(

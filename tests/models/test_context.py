@@ -24,7 +24,7 @@ def streams(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, int, int]:
 
 @given(streams())
 @settings(max_examples=300, deadline=None)
-def test_context_is_that_of_algorithm_1_and_every_label_was_realised(stream: tuple[np.ndarray, np.ndarray, int, int, int]) -> None:
+def test_context_is_algorithm_1_and_every_label_was_realised(stream: tuple[np.ndarray, np.ndarray, int, int, int]) -> None:
     t, known, h, d, size = stream
     context = causal_context(t, known, h, d, size)
     for target in range(len(t)):

@@ -7,7 +7,9 @@ import torch
 from toy_windows import ENCODER, HEAD, LENGTH, config, without_dropout
 
 from uqlob_models.config import DTablWidths, EncoderConfig, HeadConfig, TrainingConfig
-from uqlob_models.dtabl import AS_PRINTED, FEATURES_FIRST, TIMES_FIRST, Bilinear, DTabl, TemporalAttentionBilinear, cheaper_contraction
+from uqlob_models.dtabl import AS_PRINTED, FEATURES_FIRST, TIMES_FIRST, Bilinear, DTabl, cheaper_contraction
+from uqlob_models.dtabl import TemporalAttentionBilinear as Tabl
+from uqlob_models.encoders import Dropout
 from uqlob_models.head import AttentiveHead
 from uqlob_models.model import UqModel, build_encoder
 from uqlob_models.summary import parameter_table
@@ -58,12 +60,12 @@ def test_bilinear_equals_the_equation_in_any_order(order: str) -> None:
     layer.first = order
     x = torch.randn(2, 3, 5, dtype=torch.float64)
     expected = torch.relu(torch.einsum("ij,bjk,kl->bil", layer.w1, x, layer.w2) + layer.bias)
-    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(layer(x.transpose(0, 1)).transpose(0, 1), expected)
 
 
 def test_tabl_by_hand() -> None:
     """One feature, two time steps, everything chosen so that the softmax is 1/4, 3/4."""
-    layer = TemporalAttentionBilinear(1, 2, 1, 1).double()
+    layer = Tabl(1, 2, 1, 1).double()
     ln3 = torch.log(torch.tensor(3.0, dtype=torch.float64))
     with torch.no_grad():
         layer.w1.fill_(2.0)  # x_bar = (2, 4) for x = (1, 2)
@@ -79,8 +81,8 @@ def test_tabl_by_hand() -> None:
 
 def test_gradients_of_tabl_and_bilinear() -> None:
     torch.manual_seed(1)
-    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    for layer in (TemporalAttentionBilinear(3, 4, 2, 3).double(), Bilinear(3, 4, 2, 3).double()):
+    x = torch.randn(3, 2, 4, dtype=torch.float64, requires_grad=True)  # (D, B, T)
+    for layer in (Tabl(3, 4, 2, 3).double(), Bilinear(3, 4, 2, 3).double()):
         names = [name for name, _ in layer.named_parameters()]
         values = tuple(p.detach().clone().requires_grad_() for p in layer.parameters())
 
@@ -92,10 +94,10 @@ def test_gradients_of_tabl_and_bilinear() -> None:
 
 def test_the_diagonal_stays_and_lambda_is_trained_inside_its_bounds() -> None:
     torch.manual_seed(0)
-    layer = TemporalAttentionBilinear(3, 6, 4, 2)
+    layer = Tabl(3, 6, 4, 2)
     mix, seen = layer.mix, []
     optimiser = torch.optim.AdamW(layer.parameters(), lr=0.2)
-    x = torch.randn(8, 3, 6)
+    x = torch.randn(3, 8, 6)
     for sign in (1, -1):  # pushed against one bound, then against the other: a parameter frozen at a bound would not come back
         for _ in range(40):
             optimiser.zero_grad()
@@ -127,10 +129,27 @@ def test_the_loss_moves_lambda_and_the_attention_weights() -> None:
 def test_initial_activations_keep_their_scale_along_the_long_time_axis() -> None:
     torch.manual_seed(0)
     encoder = DTabl(EncoderConfig(dropout=0.0))
-    x = torch.randn(32, encoder.input.channels, 512)
+    x = torch.randn(encoder.input.channels, 32, 512)
     for layer in encoder.bilinear:
         x = layer(x)
         assert 0.2 < x.square().mean().sqrt().item() < 5
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_dropout_drops_its_share_keeps_the_mean_and_is_off_in_evaluation(rate: float) -> None:
+    torch.manual_seed(0)
+    x = torch.ones(101, 997, requires_grad=True)
+    layer = Dropout(rate)
+    y = layer(x)
+    kept = y != 0
+    assert kept.float().mean().item() == pytest.approx(1 - rate, abs=0.005)
+    assert y.mean().item() == pytest.approx(1, abs=0.01)
+    assert y[kept].unique().item() == pytest.approx(1 / (1 - rate), rel=1e-4)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+    halves = kept.float().reshape(-1, 1)[: 101 * 996].reshape(-1, 4)  # four neighbours come from one random number
+    assert torch.corrcoef(halves.T).fill_diagonal_(0).abs().max().item() < 0.02
+    assert torch.equal(layer.eval()(x), x)
 
 
 @pytest.mark.parametrize("kind", ["dtabl", "deeplob"])
@@ -204,7 +223,7 @@ def test_a_target_never_reads_its_own_label_and_context_order_does_not_matter() 
     torch.testing.assert_close(head(hidden, changed, target, context), before, rtol=0, atol=0)
     torch.testing.assert_close(head(hidden, y, target, context.flip(1)), before)
     changed[0] = 3.0
-    assert float((head(hidden, changed, target, context) - before).abs().max()) > 1e-6
+    assert (head(hidden, changed, target, context) - before).abs().max().item() > 1e-6
 
 
 def test_without_context_every_parameter_is_still_there_and_labels_have_no_effect() -> None:
@@ -242,7 +261,7 @@ def test_variance_is_scaled_by_y_ref_and_floored() -> None:
 
 
 def test_widths_that_do_not_fit_together_are_named() -> None:
-    with pytest.raises(ValueError, match="dtabl.bilinear_times"):
+    with pytest.raises(ValueError, match=r"dtabl\.bilinear_times"):
         DTablWidths(bilinear_features=(1, 2), bilinear_times=(1,))
-    with pytest.raises(ValueError, match="head.attention"):
+    with pytest.raises(ValueError, match=r"head\.attention"):
         HeadConfig(attention=10, heads=4)

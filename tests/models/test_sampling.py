@@ -78,20 +78,23 @@ def test_the_mirror_exchanges_sides_and_is_its_own_inverse() -> None:
     targets = toy.targets("train", 5)[:10]
     flags = np.arange(10) % 2 == 1
     selection = Selection(targets, flags)
-    batch = assemble(toy, instance_rows(selection, toy.context(5).windows[targets]), selection, toy.context_labels())
-    plain = assemble(toy, instance_rows(selection, toy.context(5).windows[targets]), Selection(targets, ~flags & False), toy.context_labels())
+    rows, unmirrored = instance_rows(selection, toy.context(5).windows[targets]), Selection(targets, np.zeros(10, dtype=bool))
+    batch = assemble(toy, rows, selection, toy.context_labels())
+    plain = assemble(toy, rows, unmirrored, toy.context_labels())
     mirror = Mirror()
     once = batch.mirrored(mirror)
     assert torch.equal(once.mirrored(mirror).tokens, batch.tokens)
     torch.testing.assert_close(once.mirrored(mirror).continuous, batch.continuous)
-    seen, rows = torch.from_numpy(flags), batch.target
-    assert torch.equal(once.continuous[rows][seen][:, 3:], -batch.continuous[rows][seen][:, 3:])
-    assert torch.equal(once.continuous[rows][seen][:, :3], batch.continuous[rows][seen][:, :3])
-    assert torch.equal(once.continuous[rows][~seen], batch.continuous[rows][~seen])
+    seen, own = torch.from_numpy(flags), batch.target
+    assert torch.equal(once.continuous[own][seen][:, 3:], -batch.continuous[own][seen][:, 3:])
+    assert torch.equal(once.continuous[own][seen][:, :3], batch.continuous[own][seen][:, :3])
+    assert torch.equal(once.continuous[own][~seen], batch.continuous[own][~seen])
     torch.testing.assert_close(batch.y, torch.where(seen, -plain.y, plain.y))
     swapped = torch.tensor([1, 0, 2])
     assert torch.equal(batch.label, torch.where(seen, swapped[plain.label], plain.label))
-    assert torch.equal(batch.context_y[batch.context[1]], -torch.from_numpy(toy.context_labels())[toy.context(5).windows[targets[1]]])
+    assert torch.equal(
+        batch.context_y[batch.context[1]], -torch.from_numpy(toy.context_labels())[toy.context(5).windows[targets[1]]]
+    )
 
 
 def test_a_model_trained_in_the_mirror_sees_each_block_whole() -> None:
@@ -105,7 +108,7 @@ def test_a_model_trained_in_the_mirror_sees_each_block_whole() -> None:
 
 
 def test_warm_up_and_restarts_by_hand() -> None:
-    schedule = ScheduleConfig(warmup_steps=10, warmup_start=0.5, restart_period=4, restart_multiplier=2, minimum_rate=0.1, peak_decay=0.5)
+    schedule = ScheduleConfig(warmup_steps=10, warmup_start=0.5, restart_period=4, minimum_rate=0.1)  # T_mult 2, gamma 0.5
 
     def rate(step: int) -> float:
         return learning_rate(step, 1000, 1.0, schedule)

@@ -72,7 +72,7 @@ def test_two_stages_learn_what_is_there_to_learn(tmp_path: Path, encoder: str) -
         result = train(objective, toy, settings, tmp_path / objective, encoder=first.model)  # type: ignore[arg-type]
         assert result.best_metric > (0.5 if objective == "classification" else 0.3)
         last = result.history[-1]
-        wanted = {"train/loss", "rate/encoder", "rate/head", "windows_per_second", "eta_seconds", "validation/context_sensitivity"}
+        wanted = {"train/loss", "rate/encoder", "rate/head", "windows_per_second", "eta_seconds"}
         if objective == "regression":
             wanted |= {f"train/{term}" for term in ("nll", "weighted_mae", "directional", "calibration")}
             wanted |= {f"validation/{name}" for name in ("nlpd", "coverage_68", "coverage_95", "weighted_r2")}
@@ -114,16 +114,15 @@ def test_stopping_at_any_step_and_going_on_changes_nothing(tmp_path: Path, objec
     settings = config(**{objective: stage(sampling=sampling, mirror=True)})
     whole = train(objective, toy, settings, tmp_path / "whole")  # type: ignore[arg-type]
     steps = whole.steps
-    pieces = 0
+    stops: list[TrainingInterrupted] = []
     result: TrainingResult | None = None
     while result is None:
         try:
             result = train(objective, toy, settings, tmp_path / "pieces", stop=StopAfter(3))  # type: ignore[arg-type]
         except TrainingInterrupted as interrupted:
-            pieces += 1
-            assert interrupted.step == min(3 * pieces, steps)
-            assert interrupted.checkpoint.is_dir()
-    assert pieces >= 3
+            stops.append(interrupted)
+    assert [stop.step for stop in stops] == list(range(3, steps + 1, 3))
+    assert len(stops) >= 3
     assert len(generations(tmp_path / "pieces" / "checkpoints")) == 2
     assert_same_state(tmp_path / "whole", tmp_path / "pieces")
     deterministic = [{k: v for k, v in record.items() if k.startswith(("train", "valid", "rate"))} for record in whole.history]
@@ -181,7 +180,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path
     train("regression", dataset(), config(), tmp_path / "whole")
     with pytest.raises(TrainingInterrupted):
         train("regression", dataset(), config(), tmp_path / "damaged", stop=StopAfter(9))
-    newest, older = generations(tmp_path / "damaged" / "checkpoints")
+    newest, _ = generations(tmp_path / "damaged" / "checkpoints")
     weights = newest / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     train("regression", dataset(), config(), tmp_path / "damaged")

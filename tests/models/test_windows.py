@@ -17,7 +17,9 @@ from uqlob_models.windows import WindowStoreError, build_window_store
 LENGTH = 8
 
 
-def write_features(path: Path, windows: int, start: int = 0, seed: int = 0, tail: int = 3, row_group: int = LENGTH * 4) -> pa.Table:
+def write_features(
+    path: Path, windows: int, start: int = 0, seed: int = 0, tail: int = 3, row_group: int = LENGTH * 4
+) -> pa.Table:
     """Whole windows with a stretch outside any window in the middle (a session's tail) and at the end."""
     rng = np.random.default_rng(seed)
     numbers: list[int | None] = [i // LENGTH for i in range(windows * LENGTH)]
@@ -28,7 +30,10 @@ def write_features(path: Path, windows: int, start: int = 0, seed: int = 0, tail
         "seq": pa.array(np.arange(rows)),
         "ts": pa.array(start + np.cumsum(rng.integers(0, 1_000_000, rows)), pa.int64()),
         "window": pa.array(numbers, pa.int32()),
-        "position": pa.array(np.concatenate([_positions(middle), np.zeros(tail), _positions(windows * LENGTH - middle), np.zeros(tail)]), pa.uint16()),
+        "position": pa.array(
+            np.concatenate([_positions(middle), np.zeros(tail), _positions(windows * LENGTH - middle), np.zeros(tail)]),
+            pa.uint16(),
+        ),
         "token": pa.array(rng.integers(0, 439, rows), pa.uint16()),
     }
     columns |= {name: pa.array(rng.standard_normal(rows), pa.float32()) for name in CONTINUOUS_FEATURES}

@@ -1,0 +1,249 @@
+"""Where the training engine's speed comes from: ratios measured in one run on the same data, the paper's model on one core.
+
+Windows are synthetic: 512 events each, a pressure that shows in the queue imbalance, and a scale that changes slowly over time.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from uqlob_models.config import TrainingConfig
+    from uqlob_models.dataset import WindowDataset
+
+WINDOWS = 1600
+SEEDS = (1, 2, 3)
+
+
+def synthetic_windows(windows: int = WINDOWS, length: int = 512, seed: int = 0) -> WindowDataset:
+    """Windows five seconds apart with labels at 5 s; three fifths train, the rest selects."""
+    import numpy as np
+
+    from uqlob_models.dataset import NANOSECONDS, WindowDataset
+    from uqlob_models.windows import WindowStore
+
+    rng = np.random.default_rng(seed)
+    pressure = rng.standard_normal(windows)
+    scale = np.exp(0.6 * np.sin(np.arange(windows) / 40))
+    y = 4 * scale * (0.7 * pressure + 0.7 * rng.standard_normal(windows))
+    continuous = rng.standard_normal((windows, 7, length), dtype=np.float32)
+    continuous[:, 6] += pressure[:, None]
+    tokens = rng.integers(0, 436, (windows, length)).astype(np.uint16)
+    t_end = np.arange(windows, dtype=np.int64) * 5 * NANOSECONDS
+    delta = np.full(windows, 2.0)
+    return WindowDataset(
+        stores=[WindowStore("synthetic", f"{seed}-{windows}-{length}", tokens, continuous.astype(np.float16), t_end)],
+        t_end=t_end,
+        t_start=t_end + 500_000,
+        y=y,
+        delta=delta,
+        label=np.where(y >= delta, 1, np.where(y <= -delta, 0, 2)).astype(np.int64),
+        split=(np.arange(windows) >= windows * 3 // 5).astype(np.int8),
+        horizon_ns=5 * NANOSECONDS,
+        latency_ns=500_000,
+        y_ref=3.0,
+        feature_mean=np.zeros(7),
+        feature_std=np.ones(7),
+    )
+
+
+def fastest(ways: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
+    """CPU seconds of the fastest of several turns of each. Turns alternate and other processes do not count (one thread works),
+    so that a busy machine changes the ratios little.
+    """
+    best = dict.fromkeys(ways, float("inf"))
+    for way in ways.values():
+        way()  # warms caches and allocations
+    for _ in range(repeats):
+        for name, way in ways.items():
+            started = time.process_time()
+            way()
+            best[name] = min(best[name], time.process_time() - started)
+    return best
+
+
+def pretraining_speed(dataset: WindowDataset, config: TrainingConfig, repeats: int) -> dict[str, float]:
+    """One pretraining step of 64 windows: cheaper axis first against the features first."""
+    from uqlob_models.dtabl import AS_PRINTED, FEATURES_FIRST, TIMES_FIRST, DTabl
+    from uqlob_models.learner import Learner
+    from uqlob_models.sampling import Sampler, assemble, instance_rows
+
+    learner = Learner("pretraining", dataset, config, total_steps=10_000)
+    sampler = Sampler(dataset.targets("train", 0), config.pretraining, "windows", seed=0)
+    selection = sampler.epoch(0)[0]
+    batch = assemble(
+        dataset, instance_rows(selection, dataset.context(0).windows[selection.targets]), selection, dataset.context_labels()
+    )
+    encoder = learner.model
+    if not isinstance(encoder, DTabl):
+        raise TypeError("the benchmark is about D-TABL")
+
+    def step(order: str) -> None:
+        for layer in encoder.bilinear:
+            layer.first = order  # type: ignore[assignment]
+        learner.learn(batch, 0)
+
+    orders = {"cheaper axis first": TIMES_FIRST, "features first": FEATURES_FIRST, "as printed": AS_PRINTED}
+    seconds = fastest({name: lambda order=order: step(order) for name, order in orders.items()}, repeats)  # type: ignore[misc]
+    speed = {name: len(batch.tokens) / value for name, value in seconds.items()}
+    return {
+        "windows_per_second": speed["cheaper axis first"],
+        "windows_per_second_features_first_as_printed": speed["as printed"],
+        "windows_per_second_features_first_batched": speed["features first"],
+        "ratio": speed["cheaper axis first"] / speed["as printed"],
+        "ratio_to_batched": speed["cheaper axis first"] / speed["features first"],
+    }
+
+
+def fine_tuning_speed(dataset: WindowDataset, config: TrainingConfig, repeats: int) -> dict[str, float]:
+    """One fine-tuning step of each sampling, data reading included; instances are targets with their contexts."""
+    from uqlob_models.learner import Learner
+    from uqlob_models.sampling import Sampler, assemble, block_rows, instance_rows
+
+    size = config.head.context
+    learner = Learner("regression", dataset, config, total_steps=10_000)
+    context, labels = dataset.context(size).windows, dataset.context_labels()
+    targets = dataset.targets("train", size)
+    selections = {name: Sampler(targets, config.regression, name, seed=0).epoch(0)[0] for name in ("blocks", "instances")}
+    rows_of = {"blocks": block_rows, "instances": instance_rows}
+
+    def step(name: str) -> None:
+        selection = selections[name]
+        rows = rows_of[name](selection, context[selection.targets])
+        learner.learn(assemble(dataset, rows, selection, labels), 0)
+
+    seconds = fastest({name: lambda name=name: step(name) for name in selections}, repeats)  # type: ignore[misc]
+    speed = {name: len(selections[name].targets) / value for name, value in seconds.items()}
+    return {
+        "blocks_instances_per_second": speed["blocks"],
+        "instances_instances_per_second": speed["instances"],
+        "ratio": speed["blocks"] / speed["instances"],
+    }
+
+
+def prediction_speed(dataset: WindowDataset, config: TrainingConfig, repeats: int) -> dict[str, float]:
+    """Predictions with each window encoded once against each context encoded anew, on the same targets."""
+    import torch
+
+    from uqlob_models.model import UqModel
+    from uqlob_models.prediction import predict_instances, predict_regression
+
+    model = UqModel(config, "regression").eval()
+    size = config.head.context
+    many = dataset.targets("train", size)[:640]
+    few = many[:32]
+    context = dataset.context(size).windows
+
+    def anew() -> None:
+        import numpy as np
+
+        windows = np.concatenate([context[few], few[:, None]], axis=1)
+        tokens, continuous = (torch.from_numpy(array) for array in dataset.read(windows.ravel()))
+        labels = torch.from_numpy(dataset.y[context[few]]).float()
+        predict_instances(model, tokens.unflatten(0, windows.shape), continuous.unflatten(0, windows.shape), labels)
+
+    seconds = fastest({"once": lambda: void(predict_regression(model, dataset, many)), "anew": anew}, repeats)
+    speed = {"once": len(many) / seconds["once"], "anew": len(few) / seconds["anew"]}
+    return {
+        "predictions_per_second": speed["once"],
+        "predictions_per_second_contexts_anew": speed["anew"],
+        "ratio": speed["once"] / speed["anew"],
+    }
+
+
+def void(_: object) -> None:
+    """Drops a result."""
+
+
+def latency(dataset: WindowDataset, config: TrainingConfig, count: int = 400) -> dict[str, float]:
+    """One new window: encode it, attend to fifteen contexts whose representations are kept, decode. Milliseconds on one core."""
+    import numpy as np
+    import torch
+
+    from uqlob_models.model import UqModel
+    from uqlob_models.prediction import encode_windows, evaluating
+
+    model = UqModel(config, "regression").eval()
+    size = config.head.context
+    context_rows = torch.arange(size)[None]
+    own = torch.tensor([size])
+    taken = []
+    with evaluating(model):
+        kept = encode_windows(model.encoder, dataset, np.arange(size))
+        labels = torch.from_numpy(dataset.context_labels()[: size + 1])
+        for number in range(count + 20):
+            tokens, continuous = (torch.from_numpy(array) for array in dataset.read(np.array([size + number % 500])))
+            started = time.perf_counter()
+            hidden = torch.cat([kept, model.encode(tokens, continuous)])
+            model.gaussian(model.head(hidden, labels, own, context_rows))
+            taken.append(1e3 * (time.perf_counter() - started))
+    p50, p99 = np.percentile(taken[20:], [50, 99])
+    return {"p50_ms": float(p50), "p99_ms": float(p99)}
+
+
+def same_quality(dataset: WindowDataset, config: TrainingConfig) -> dict[str, Any]:
+    """Validation WR^2 and NLPD after the same number of targets and steps, for three seeds of each sampling."""
+    import numpy as np
+
+    from uqlob_models.training import train
+
+    found: dict[str, list[dict[str, float]]] = {"blocks": [], "instances": []}
+    for sampling, records in found.items():
+        for seed in SEEDS:
+            stage = replace(config.regression, sampling=sampling, epochs=1, batch=16, targets_per_block=8, blocks_per_step=2)  # type: ignore[arg-type]
+            with tempfile.TemporaryDirectory() as directory:
+                result = train("regression", dataset, replace(config, seed=seed, regression=stage), Path(directory))
+            records.append(result.history[-1])
+    report: dict[str, Any] = {"targets": len(dataset.targets("train", config.head.context))}
+    within = True
+    for metric in ("weighted_r2", "nlpd"):
+        values = {name: [record[f"validation/{metric}"] for record in records] for name, records in found.items()}
+        difference = abs(float(np.mean(values["blocks"]) - np.mean(values["instances"])))
+        spread = max(float(np.ptp(seeds)) for seeds in values.values())
+        report[metric] = {**values, "difference_of_means": difference, "spread_of_seeds": spread}
+        within &= difference <= spread
+    return {**report, "within_seed_spread": within}
+
+
+def training(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each timing; the fastest counts.")] = 7,
+) -> None:
+    """Time pretraining, fine-tuning and prediction against the plain way of doing each, and check that quality is the same."""
+    import torch
+
+    from uqlob_models.config import ScheduleConfig, StageConfig, TrainingConfig
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        schedule = ScheduleConfig(kind="one_cycle")
+        stage = StageConfig(encoder_rate=3e-4, head_rate=1e-3, schedule=schedule)
+        config = TrainingConfig(device="cpu", pretraining=replace(stage, batch=64), regression=stage)
+        dataset = synthetic_windows()
+        report: dict[str, Any] = {
+            "windows": len(dataset),
+            "threads": 1,
+            "pretraining": pretraining_speed(dataset, config, repeats),
+            "fine_tuning": fine_tuning_speed(dataset, config, repeats),
+            "prediction": prediction_speed(dataset, config, max(repeats // 2, 1)),
+            "single_window_latency": latency(dataset, config),
+            "sampling_quality": same_quality(synthetic_windows(640, seed=1), config),
+        }
+    finally:
+        torch.set_num_threads(before)
+    if json:
+        typer.echo(json_module.dumps(report))
+        return
+    for name, figures in report.items():
+        typer.echo(f"{name}: {figures if not isinstance(figures, dict) else ''}")
+        for key, value in figures.items() if isinstance(figures, dict) else ():
+            typer.echo(f"  {key}: {value:.4g}" if isinstance(value, float) else f"  {key}: {value}")
