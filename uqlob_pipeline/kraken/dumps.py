@@ -7,6 +7,7 @@ the prefix of an archive that breaks off.
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -26,15 +27,26 @@ def open_dump(path: Path) -> IO[bytes]:
 
 def read_prefix(path: Path) -> Iterator[bytes]:
     """Chunks of a dump up to where it breaks off, without an error at the break."""
+    with suppress(EOFError, OSError, zlib.error, zstandard.ZstdError):
+        yield from _gunzip(path) if path.name.endswith(".gz") else _read(path)
+
+
+def _read(path: Path) -> Iterator[bytes]:
     with open_dump(path) as stream:
-        while True:
-            try:
-                chunk = stream.read(_CHUNK)
-            except (EOFError, OSError, zlib.error, zstandard.ZstdError):
-                return
-            if not chunk:
-                return
+        while chunk := stream.read(_CHUNK):
             yield chunk
+
+
+def _gunzip(path: Path) -> Iterator[bytes]:
+    """Member after member, giving out what could be unpacked before the break, which `gzip` keeps to itself."""
+    member = zlib.decompressobj(wbits=31)
+    with open(path, "rb") as packed:
+        while rest := packed.read(_CHUNK >> 4):
+            while rest:
+                yield member.decompress(rest)
+                rest = member.unused_data
+                if rest:
+                    member = zlib.decompressobj(wbits=31)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:

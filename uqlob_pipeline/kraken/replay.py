@@ -185,7 +185,7 @@ def _apply_orders(
         ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
         slot = find_order(orders, table, key[i])
         kind = event[i]
-        emitted = lots
+        emitted, own_side = lots, side
         standing = size[side]  # levels as the event finds them: from position to rank
         if kind == ADD:
             if slot != NONE:  # it left the depth and came back: an add is an upsert
@@ -212,16 +212,16 @@ def _apply_orders(
                 ):
                     kind, emitted = EXECUTION, stood - lots
         else:
-            emitted = orders[slot, LOTS]
-            ticks = orders[slot, TICKS]
+            emitted, ticks, own_side = orders[slot, LOTS], orders[slot, TICKS], orders[slot, SIDE]
+            standing = size[own_side]
             position = remove_order(size, levels, orders, table, slot)
-            if _explained(side, ticks, emitted, ts, print_ts, print_side, print_ticks, print_left, state, rules):
+            if _explained(own_side, ticks, emitted, ts, print_ts, print_side, print_ticks, print_left, state, rules):
                 kind = EXECUTION
         level = standing - position
         if level > rules.max_level:
             counters[C.BEYOND_DEPTH] += 1
         else:
-            _emit(rows, state, kind, side, ticks, emitted, level)
+            _emit(rows, state, kind, own_side, ticks, emitted, level)
 
 
 @njit(cache=True, nogil=True)

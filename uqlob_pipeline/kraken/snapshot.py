@@ -6,6 +6,7 @@ for files that run through midnight. Whole asset-days are replayed by `book` and
 
 import datetime as dt
 import json
+import math
 import zlib
 from bisect import bisect_left
 from decimal import Decimal
@@ -28,14 +29,18 @@ def parse_message(line: bytes | str) -> Any:
 class _Side:
     """Price levels by key (an ask's price, a bid's price negated: the best is the smallest), each a queue by order id."""
 
-    __slots__ = ("digits", "keys", "levels")
+    __slots__ = ("digits", "edge", "keys", "levels", "top")
 
     def __init__(self) -> None:
         self.keys: list[int] = []
         self.levels: dict[int, dict[str, tuple[int, str]]] = {}
         self.digits: dict[int, bytes] = {}  # what a level adds to the checksum, until the level changes
+        self.top: bytes | None = None  # what the side adds to it, until something changes at or before `edge`
+        self.edge: float = 0.0
 
     def put(self, key: int, order_id: str, qty: int, timestamp: str) -> None:
+        if key <= self.edge:
+            self.top = None
         level = self.levels.get(key)
         if level is None:
             self.keys.insert(bisect_left(self.keys, key), key)
@@ -45,12 +50,21 @@ class _Side:
         self.digits.pop(key, None)
 
     def remove(self, key: int, order_id: str) -> None:
+        if key <= self.edge:
+            self.top = None
         level = self.levels[key]
         del level[order_id]
         self.digits.pop(key, None)
         if not level:
-            del self.levels[key]
-            del self.keys[bisect_left(self.keys, key)]
+            self.drop(bisect_left(self.keys, key))
+
+    def drop(self, position: int) -> dict[str, tuple[int, str]]:
+        """Forget a whole level."""
+        key = self.keys.pop(position)
+        if key <= self.edge:
+            self.top = None
+        self.digits.pop(key, None)
+        return self.levels.pop(key)
 
 
 class RunningBook:
@@ -127,9 +141,7 @@ class RunningBook:
                 side.remove(key, "")
 
     def _drop_worst(self, side: _Side) -> None:
-        key = side.keys.pop()
-        level = side.levels.pop(key)
-        side.digits.pop(key, None)
+        level = side.drop(-1)
         if self.channel == "level3":
             for order_id in level:
                 del self._orders[order_id]
@@ -166,18 +178,24 @@ class RunningBook:
         if precisions != self._digits_of:
             for side in self._sides:
                 side.digits.clear()
+                side.top = None
             self._digits_of = precisions
         crc = 0
         for side in (self._sides[1], self._sides[0]):
-            digits = side.digits
-            for key in side.keys[:CHECKSUM_LEVELS]:
-                part = digits.get(key)
-                if part is None:
-                    part = digits[key] = self._level_digits(abs(key), side.levels[key], precisions)
-                crc = zlib.crc32(part, crc)
-            if len(digits) > 4 * CHECKSUM_LEVELS:  # levels that have left the ten best
-                digits.clear()
+            crc = zlib.crc32(self._top_digits(side, precisions) if side.top is None else side.top, crc)
         return crc
+
+    def _top_digits(self, side: _Side, precisions: tuple[int, int]) -> bytes:
+        digits = side.digits
+        best = side.keys[:CHECKSUM_LEVELS]
+        for key in best:
+            if key not in digits:
+                digits[key] = self._level_digits(abs(key), side.levels[key], precisions)
+        side.top = top = b"".join([digits[key] for key in best])
+        side.edge = best[-1] if len(best) == CHECKSUM_LEVELS else math.inf
+        if len(digits) > 8 * CHECKSUM_LEVELS:  # levels that have left the ten best
+            side.digits = {key: digits[key] for key in best}
+        return top
 
     @staticmethod
     def _level_digits(price: int, level: dict[str, tuple[int, str]], precisions: tuple[int, int]) -> bytes:

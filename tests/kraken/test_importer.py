@@ -1,0 +1,115 @@
+"""Dumps as people have them, laid out so that each asset-day stands alone."""
+
+import datetime as dt
+import gzip
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.kraken.market_streams import MIDNIGHT, SNAPSHOT, Stream, ack, profile, wire
+from uqlob_pipeline.kraken.dumps import read_lines
+from uqlob_pipeline.kraken.importer import ImportFailed, import_dump
+from uqlob_pipeline.kraken.ingest import write_book_events
+from uqlob_pipeline.lake import AssetDay, Lake
+from uqlob_pipeline.warehouse import Warehouse
+
+YESTERDAY, TODAY = AssetDay("BTC-USD", dt.date(2026, 1, 17)), AssetDay("BTC-USD", dt.date(2026, 1, 18))
+COLUMNS = ["ts", "type", "side", "price_ticks", "lots", "level", "bid_ticks", "ask_ticks", "bid_lots", "ask_lots"]
+
+
+def through_midnight(channel: str) -> list[bytes]:
+    """Forty updates, twenty on either side of midnight."""
+    stream = Stream(channel)
+    stream.now = MIDNIGHT - 21_000_000
+    stream.snapshot(*SNAPSHOT)
+    for i in range(40):
+        stream.now += 1_000_000 if i else 0
+        if channel == "book":
+            order = stream.book.bids[0]
+            order.qty += 1
+            stream._message("update", [stream.entry(order)], [])
+        else:
+            order = stream._order("99.9", f"0.{i + 1:08d}")
+            stream.book.bids.append(order)
+            stream._message("update", [stream.entry(order, "add")], [])
+    return [ack(channel, 1000), *(wire(m) for m in stream.messages)]
+
+
+def events(lake: Lake, *days: AssetDay) -> list[tuple[int, ...]]:
+    rows = []
+    for day in days:
+        settings = profile()
+        report, _ = write_book_events(lake, Warehouse(lake, settings.duckdb), settings, day, verify_all=True)
+        assert report.checksums_failed == 0
+        table = pq.read_table(lake.book_events(day))
+        rows += list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
+    return rows
+
+
+@pytest.mark.parametrize("channel", ["level3", "book"])
+def test_a_stream_through_midnight_becomes_two_days_whose_events_equal_the_uncut_streams(tmp_path: Path, channel: str) -> None:
+    lines = through_midnight(channel)
+    dump = tmp_path / "mixed.jsonl.gz"
+    heartbeat, garbage = b'{"channel":"heartbeat"}', b"garbage"
+    other = lines[3].replace(b"BTC/USD", b"ETH/USD")
+    dump.write_bytes(gzip.compress(b"\n".join([heartbeat, *lines[:5], other, garbage, *lines[5:]]) + b"\n"))
+    lake = Lake(tmp_path / "lake")
+    report = import_dump(lake, profile(), dump)
+    assert (report.snapshots_made, report.without_symbol, report.unreadable) == (1, 1, [8])
+    whole = Lake(tmp_path / "whole")
+    for day in (YESTERDAY, TODAY):  # the uncut stream under both days: each keeps only its own events
+        directory = whole.raw(channel, day)  # type: ignore[arg-type]
+        directory.mkdir(parents=True)
+        (directory / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    cut = events(lake, YESTERDAY, TODAY)
+    assert len(cut) == 40
+    assert cut == events(whole, YESTERDAY, TODAY)
+
+
+def test_importing_the_same_file_twice_changes_nothing(tmp_path: Path) -> None:
+    dump = tmp_path / "a.jsonl"
+    dump.write_bytes(b"\n".join(through_midnight("level3")) + b"\n")
+    lake = Lake(tmp_path / "lake")
+    first = import_dump(lake, profile(), dump)
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in lake.root.rglob("*") if p.is_file()}
+    renamed = dump.rename(tmp_path / "b.jsonl")
+    again = import_dump(lake, profile(), renamed)
+    assert not first.already_there
+    assert again.already_there
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in lake.root.rglob("*") if p.is_file()} == before
+
+
+def test_every_line_of_the_source_is_laid_out_or_accounted_for(tmp_path: Path) -> None:
+    lines = through_midnight("level3")
+    trade = (
+        b'{"channel":"trade","type":"update","data":[{"symbol":"BTC/USD","side":"buy","price":100.1,"qty":1.0,"ord_type":"market",'
+        b'"trade_id":1,"timestamp":"2026-01-17T23:59:59.999999Z"},{"symbol":"BTC/USD","side":"buy","price":100.1,"qty":1.0,'
+        b'"ord_type":"market","trade_id":2,"timestamp":"2026-01-18T00:00:00.000001Z"}]}'
+    )
+    dump = tmp_path / "a.jsonl"
+    dump.write_bytes(b"\n".join([*lines, trade]) + b"\n")
+    lake = Lake(tmp_path / "lake")
+    import_dump(lake, profile(), dump)
+    laid = [line for path in lake.root.rglob("imported-*.zst") for _, line in read_lines(path)]
+    assert set(lines) <= set(laid)
+    assert laid.count(trade) == 2  # its prints lie on both days
+
+
+@pytest.mark.parametrize("symbol", [b"../../etc", b"btc/usd", b"BTC/USD/X"])
+def test_a_name_that_is_no_symbol_never_becomes_a_path(tmp_path: Path, symbol: bytes) -> None:
+    lines = [line.replace(b"BTC/USD", symbol) for line in through_midnight("level3")]
+    dump = tmp_path / "a.jsonl"
+    dump.write_bytes(b"\n".join(lines) + b"\n")
+    lake = Lake(tmp_path / "deep" / "lake")
+    with pytest.raises(ImportFailed, match=r"none of its 42 lines"):
+        import_dump(lake, profile(), dump)
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file() and "quarantine" not in p.parts) == ["a.jsonl"]
+
+
+def test_a_file_that_is_no_dump_says_what_was_expected(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("side,price\nb,1\n")
+    with pytest.raises(ImportFailed, match="Expected one JSON message a line"):
+        import_dump(Lake(tmp_path / "lake"), profile(), tmp_path / "a.csv")
+    with pytest.raises(ImportFailed, match="no such file"):
+        import_dump(Lake(tmp_path / "lake"), profile(), tmp_path / "nowhere.jsonl")

@@ -1,0 +1,279 @@
+"""What bad input gets, and that nothing half-written is ever seen."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from tests.kraken.market_streams import DAY, SNAPSHOT, Stream, ack, profile, stamp, wire, write_dump
+from tests.kraken.reference_book import Order
+from uqlob_pipeline.kraken.ingest import write_book_events
+from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport, read_report
+from uqlob_pipeline.lake import AssetDay, Lake, read_provenance
+from uqlob_pipeline.profile import Profile, ProfileError
+from uqlob_pipeline.warehouse import Warehouse
+
+
+def stream_of(count: int = 50, channel: str = "level3") -> Stream:
+    """Adds at the bid, one a millisecond, alternately deleted."""
+    stream = Stream(channel)
+    stream.snapshot(*SNAPSHOT)
+    for i in range(count):
+        stream.now += 1_000_000
+        if channel == "book":
+            order = stream.book.bids[0]
+            order.qty += 1
+            stream._message("update", [stream.entry(order)], [])
+        elif i % 2 == 0:
+            order = stream._order("100.0", "0.5")
+            stream.book.bids.append(order)
+            stream._message("update", [stream.entry(order, "add")], [])
+        else:
+            stream.book.bids.remove(order)
+            stream._message("update", [stream.entry(order, "delete")], [])
+    return stream
+
+
+def lines_of(stream: Stream) -> list[bytes]:
+    return [ack(stream.channel, stream.depth), *(wire(m) for m in stream.messages)]
+
+
+def ingest(lake: Lake, settings: Profile | None = None, day: AssetDay = DAY) -> IngestReport:
+    settings = settings or profile()
+    report, _ = write_book_events(lake, Warehouse(lake, settings.duckdb), settings, day)
+    return report
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_a_clean_day_has_one_row_an_event_and_says_how_it_was_made(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(50)))
+    report = ingest(lake)
+    assert (report.rows, report.sessions, report.messages, report.checksums_failed) == (50, 1, 51, 0)
+    assert report.checksums_verified == 2  # the snapshot and the last of the session
+    assert read_report(lake.book_events(DAY)) == report
+    provenance = read_provenance(lake.book_events(DAY))
+    assert provenance is not None
+    assert list(provenance.inputs) == ["raw/level3/BTC-USD/2026-01-18/a.jsonl"]
+
+
+def test_materialising_twice_gives_the_same_bytes(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(500)))
+    ingest(lake)
+    first = lake.book_events(DAY).read_bytes()
+    ingest(lake)
+    assert lake.book_events(DAY).read_bytes() == first
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_plain_gzip_and_zstd_dumps_give_the_same_events(lake: Lake, suffix: str) -> None:
+    body = b"".join(line + b"\n" for line in lines_of(stream_of(50)))
+    pack = {".jsonl": bytes, ".jsonl.gz": gzip.compress, ".jsonl.zst": zstandard.ZstdCompressor().compress}[suffix]
+    path = write_dump(lake, "level3", [], f"a{suffix}")
+    path.write_bytes(pack(body))
+    assert ingest(lake).rows == 50
+
+
+def test_a_missing_day_says_where_it_looked_and_what_to_do(lake: Lake) -> None:
+    with pytest.raises(DumpMissing, match=r"BTC-USD 2026-01-18: no dump in .*level3/BTC-USD/2026-01-18 .*uqlob import"):
+        ingest(lake)
+
+
+def test_an_empty_day_is_an_error(lake: Lake) -> None:
+    write_dump(lake, "level3", [])
+    with pytest.raises(IngestError, match="no snapshot"):
+        ingest(lake)
+
+
+def test_a_day_without_a_snapshot_is_an_error(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(10))[2:])
+    with pytest.raises(IngestError, match="10 book messages and no snapshot"):
+        ingest(lake)
+
+
+def test_what_stands_before_the_first_snapshot_is_dropped_and_counted(lake: Lake) -> None:
+    lines = lines_of(stream_of(20))
+    write_dump(lake, "level3", [*lines[-5:], *lines])
+    report = ingest(lake)
+    assert (report.dropped_before_snapshot, report.rows) == (5, 20)
+
+
+def test_garbage_lines_are_quarantined_with_file_and_line(lake: Lake) -> None:
+    lines = lines_of(stream_of(50))
+    lines.insert(10, b"{not json")
+    lines.insert(10, b"")  # a blank line is no line, and still counts in the file
+    lines.insert(20, b'{"channel":"level3","type":"update","data":[{"symbol":"BTC/USD","bids":[{"event":"add"}],"asks":[]}]}')
+    write_dump(lake, "level3", lines)
+    report = ingest(lake, profile(max_quarantine_rate=0.1))
+    assert (report.quarantined, report.rows) == (2, 50)
+    kept = [json.loads(line) for line in lake.quarantine(DAY).read_text().splitlines()]
+    assert [(bad["file"].split("/")[-1], bad["line"]) for bad in kept] == [("a.jsonl", 12), ("a.jsonl", 21)]
+
+
+def test_too_many_garbage_lines_fail_the_day_and_leave_the_old_file(lake: Lake) -> None:
+    lines = lines_of(stream_of(50))
+    write_dump(lake, "level3", lines)
+    ingest(lake)
+    before = lake.book_events(DAY).read_bytes()
+    write_dump(lake, "level3", [*lines[:10], b"garbage", *lines[10:]])
+    with pytest.raises(IngestError, match=r"1 of 53 lines could not be read .*a.jsonl line 11"):
+        ingest(lake)
+    assert lake.book_events(DAY).read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_a_truncated_archive_yields_its_readable_prefix_and_a_warning(lake: Lake, suffix: str) -> None:
+    noise = os.urandom(150_000).hex().encode()  # so that the packed file is long enough to cut inside a block
+    lines = lines_of(stream_of(400))
+    for i in range(0, 400, 4):
+        lines[2 + i] = lines[2 + i][:-1] + b',"received_at":"' + noise[700 * i : 700 * i + 2800] + b'"}'
+    body = b"".join(line + b"\n" for line in lines)
+    pack = {".jsonl": bytes, ".jsonl.gz": gzip.compress, ".jsonl.zst": zstandard.ZstdCompressor().compress}[suffix]
+    packed = pack(body)
+    write_dump(lake, "level3", [], f"a{suffix}").write_bytes(packed[: int(len(packed) * 0.6)])
+    report = ingest(lake)
+    assert 100 < report.rows < 400
+    assert report.truncated_files == [f"a{suffix}"]
+    assert report.quarantined == 0
+
+
+def test_messages_of_another_symbol_are_left_out_and_counted(lake: Lake) -> None:
+    lines = lines_of(stream_of(20))
+    foreign = lines[5].replace(b"BTC/USD", b"ETH/USD")
+    write_dump(lake, "level3", [*lines[:6], foreign, *lines[6:]])
+    report = ingest(lake)
+    assert (report.foreign_messages, report.rows) == (1, 20)
+
+
+def test_a_symbol_unknown_to_the_profile_says_what_to_add(lake: Lake) -> None:
+    with pytest.raises(ProfileError, match=r"XRP-USD is not in profile 'demo' .*\[instruments.XRP-USD\]"):
+        ingest(lake, day=AssetDay("XRP-USD", DAY.date))
+
+
+def test_an_instrument_whose_tick_disagrees_is_an_error(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(5)))
+    pair = {"symbol": "BTC/USD", "price_increment": 0.5, "price_precision": 1, "qty_precision": 8}
+    (lake.root / "raw" / "instrument").mkdir(parents=True)
+    (lake.root / "raw" / "instrument" / "i.jsonl").write_text(
+        json.dumps({"channel": "instrument", "type": "snapshot", "data": {"assets": [], "pairs": [pair]}}) + "\n"
+    )
+    with pytest.raises(IngestError, match=r"announces tick 0.5, .* the profile has 0.1"):
+        ingest(lake)
+
+
+def test_a_price_off_the_tick_names_file_and_line(lake: Lake) -> None:
+    lines = lines_of(stream_of(20))
+    write_dump(lake, "level3", [*lines[:7], lines[7].replace(b'"limit_price":100.0', b'"limit_price":100.05'), *lines[8:]])
+    with pytest.raises(IngestError, match=r"a.jsonl line 8: a price is no multiple of the tick 0.1"):
+        ingest(lake)
+
+
+def test_level3_is_preferred_where_level2_is_there_too(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(20)))
+    write_dump(lake, "book", lines_of(stream_of(7, "book")))
+    report = ingest(lake)
+    assert (report.channel, report.rows) == ("level3", 20)
+    assert "level 2 is there too" in report.notes[0]
+
+
+def test_level2_serves_where_there_is_no_level3(lake: Lake) -> None:
+    write_dump(lake, "book", lines_of(stream_of(7, "book")))
+    report = ingest(lake)
+    assert (report.channel, report.rows) == ("book", 7)
+
+
+def test_a_lost_message_ends_the_session_at_the_last_verified_message(lake: Lake) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    for _ in range(100):
+        stream.now += 1_000_000
+        stream.book.bids.append(order := stream._order("100.0", "0.5"))
+        stream._message("update", [stream.entry(order, "add")], [])
+    stream.snapshot(*SNAPSHOT)
+    lines = lines_of(stream)
+    del lines[2 + 44]  # the forty-fifth update never arrived
+    write_dump(lake, "level3", lines)
+    report = ingest(lake, profile(verify_every=10))
+    assert report.checksums_failed == 1
+    assert report.rows == 40  # confirmed by the fourth verified update; the next rows were taken back
+    assert report.taken_back == 10
+    assert report.sessions == 2
+
+
+def test_a_print_explains_the_removals_it_paid_for_and_never_one_before_it(lake: Lake) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    asks = list(stream.book.asks)
+    stream.now += 1_000_000
+    swept_at = stream.now
+    stream.book.asks.remove(asks[0])
+    stream._message("update", [], [stream.entry(asks[0], "delete")])
+    stream.now += 1_000_000
+    shrunk = Order(asks[1].id, asks[1].price, asks[1].qty - Decimal("0.25"))
+    stream.book.asks[0].qty = shrunk.qty
+    stream._message("update", [], [stream.entry(shrunk, "modify")])
+    stream.now += 1_000_000
+    cancelled_at = stream.now
+    stream.book.bids.remove(cancelled := stream.book.bids[0])
+    stream._message("update", [stream.entry(cancelled, "delete")], [])
+
+    def print_of(side: str, price: str, qty: str, ts: int, number: int) -> dict:
+        exact = {"price": Decimal(price), "qty": Decimal(qty)}
+        return {"symbol": "BTC/USD", "side": side, **exact, "trade_id": number, "timestamp": stamp(ts)[:-4] + "Z"}
+
+    prints = [
+        print_of("buy", "100.1", "1", swept_at, 1),
+        print_of("buy", "100.2", "0.25", swept_at, 2),
+        print_of("sell", "100.0", "1.5", cancelled_at + 2_000, 3),  # stamped later: the delete could not be known to be a trade
+    ]
+    write_dump(lake, "trade", [wire({"channel": "trade", "type": "update", "data": prints})] * 2)  # recorded twice, counted once
+    write_dump(lake, "level3", lines_of(stream))
+    report = ingest(lake)
+    table = pq.read_table(lake.book_events(DAY))
+    assert table["type"].to_pylist() == [3, 3, 2]
+    assert table["lots"].to_pylist() == [10**8, 25 * 10**6, 15 * 10**7]
+    assert report.executions == 2
+
+
+def test_the_running_maximum_stands_in_for_a_missing_message_time(lake: Lake) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    start = stream.now
+    for age in (0, 5_000_000):  # the second order's own time lies before the first's
+        stream.now += 2_000_000
+        order = stream._order("100.0", "1")
+        stream.book.bids.append(order)
+        stream._message("update", [stream.entry(order, "add", age)], [], outer_time=False)
+    write_dump(lake, "level3", lines_of(stream))
+    ingest(lake)
+    assert pq.read_table(lake.book_events(DAY))["ts"].to_pylist() == [start + 2_000_000, start + 2_000_000]
+
+
+def test_killing_the_replay_leaves_no_half_written_file_and_the_next_run_gives_the_same_bytes(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(30_000)))
+    ingest(lake)
+    whole = lake.book_events(DAY).read_bytes()
+    lake.book_events(DAY).unlink()
+    program = "import sys; from tests.kraken.test_ingest import *; print('ready', flush=True); ingest(Lake(Path(sys.argv[1])))"
+    for delay in (0.0, 0.05, 0.15):
+        with subprocess.Popen([sys.executable, "-c", program, str(lake.root)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(delay)
+            process.send_signal(signal.SIGKILL)
+        seen = lake.book_events(DAY)
+        assert not seen.exists() or seen.read_bytes() == whole
+    ingest(lake)
+    assert lake.book_events(DAY).read_bytes() == whole
