@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from uqlob_models.config import TrainingConfig
+
 PROFILES = Path(__file__).parent / "profiles"
 SYMBOL_PATTERN = re.compile(r"[A-Z0-9]{1,12}-[A-Z]{3,6}")
 
@@ -136,10 +138,9 @@ class LabelSettings(Section):
 
 
 class EvaluationSettings(Section):
-    horizons_s: tuple[int, ...] = (5, 10, 15)
-    bootstrap_samples: int = Field(200, ge=0)
-    bootstrap_block: int = Field(64, ge=1, description="consecutive windows a block")
-    threshold_multipliers: tuple[float, float, int] = Field((0.0, 4.0, 401), description="first, last and number of swept values")
+    horizons_s: tuple[int, ...] = Field((5, 10, 15), description="horizons that models are trained and judged for")
+    bootstrap_replicates: int = Field(500, ge=0, description="0 gives no confidence intervals")
+    bootstrap_block_s: int = Field(600, ge=1, description="seconds of calendar time a block, so that neighbours stay together")
 
 
 class SimulationSettings(Section):
@@ -162,6 +163,7 @@ class Profile(Section):
     duckdb: DuckDBSettings = DuckDBSettings()
     features: FeatureSettings = FeatureSettings()
     labels: LabelSettings = LabelSettings()
+    training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationSettings = EvaluationSettings()
 
     @model_validator(mode="after")
@@ -169,6 +171,11 @@ class Profile(Section):
         unlabelled = set(self.evaluation.horizons_s) - set(self.labels.horizons_s)
         if unlabelled:
             raise ValueError(f"evaluation.horizons_s: {sorted(unlabelled)} have no label; add them to labels.horizons_s")
+        if self.training.encoder.window_length != self.features.window:
+            raise ValueError(
+                f"training.encoder.window_length is {self.training.encoder.window_length}, "
+                f"but features.window is {self.features.window}: they must be equal"
+            )
         if self.labels.y_ref == "paper":
             for symbol in self.instruments:
                 missing = set(self.labels.horizons_s) - set(self.labels.y_ref_paper.get(symbol, {}))
