@@ -54,7 +54,7 @@ async def _load(market: PracticeMarket, rate: float, lake: Path) -> RecordingLoa
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) > 1:
         os.sched_setaffinity(0, cores[:-1])  # the last one is the recorder's alone
-    async with PracticeServer(market, rate=rate, heartbeat_seconds=1.0) as server:
+    async with PracticeServer(market, rate=rate, heartbeat_seconds=1.0, keep_books=False) as server:
         environment = os.environ | {
             "UQLOB_KRAKEN_PUBLIC": server.endpoints.public,
             "UQLOB_KRAKEN_LEVEL3": server.endpoints.level3,

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -26,6 +26,14 @@ from uqlob_pipeline.recorder.settings import RecorderSettings
 MAX_MESSAGE_BYTES = 1 << 26  # a level-3 snapshot of depth 1000 has several MB
 MAX_QUEUED_FRAMES = 1024
 WATCH_SECONDS = 0.25
+
+
+class Abandoned(Exception):
+    """The connection is given up on our side."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +83,8 @@ class Connection:
         self._something_wanted = asyncio.Event()
         self._heard = 0.0
         self._reason = ""
+        self._socket: ClientConnection | None = None
+        self._closing = False
 
     def _back_off(self) -> BackOff:
         return BackOff(self.settings.first_retry_seconds, self.settings.longest_retry_seconds)
@@ -82,22 +92,23 @@ class Connection:
     # ---- the life of a connection
 
     async def run(self) -> None:
-        """Connect, record, and come back after whatever ends the connection; ends only when cancelled."""
+        """Connect, record, and come back after whatever ends the connection, until `close`."""
         back_off = self._back_off()
-        while True:
+        while not self._closing:
             began = time.monotonic()
             self._reason = ""
             try:
                 await self._session()
-                reason = self._reason or "closed"
+            except Abandoned as abandoned:
+                reason, detail = abandoned.reason, str(abandoned)
             except TokenError as error:
                 reason, detail = "token", str(error)
             except (OSError, TimeoutError, WebSocketException) as error:
                 reason, detail = self._reason or "connection", f"{type(error).__name__}: {error}"
-            else:
-                detail = "the server closed the connection"
             finally:
-                self.statistics.connected = False
+                self._socket, self.statistics.connected = None, False
+            if self._closing:
+                return
             for subscription in self.subscriptions:
                 subscription.feed.lose(reason)
             if time.monotonic() - began > self.settings.steady_seconds:
@@ -108,7 +119,13 @@ class Connection:
             self._tell("warning", "connection lost", reason=reason, detail=detail, again_in_s=round(wait, 2))
             await asyncio.sleep(wait)
 
-    async def _session(self) -> None:
+    async def close(self) -> None:
+        """Say goodbye; what Kraken has sent until then is still taken."""
+        self._closing = True
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def _session(self) -> NoReturn:
         if self.tokens:
             await self.tokens.token()  # a key that does not work is found out before anything is opened
         async with connect(
@@ -119,7 +136,8 @@ class Connection:
             open_timeout=10,
             close_timeout=1,
             user_agent_header="uqlob-recorder",
-        ) as socket:
+        ) as self._socket:
+            socket = self._socket
             self.statistics.connects += 1
             self.statistics.connected = True
             self._heard = time.monotonic()
@@ -129,7 +147,7 @@ class Connection:
             try:
                 while True:
                     line = await socket.recv(decode=False)
-                    self._receive(line, socket)
+                    self._receive(line)
             except ConnectionClosed:
                 for task in beside:
                     if task.done() and not task.cancelled() and task.exception():
@@ -215,7 +233,7 @@ class Connection:
 
     # ---- receiving
 
-    def _receive(self, line: bytes, socket: ClientConnection) -> None:
+    def _receive(self, line: bytes) -> None:
         received_at = time.time_ns()
         self._heard = time.monotonic()
         try:
@@ -226,7 +244,7 @@ class Connection:
             else:
                 subscription = self._by_key.get((channel, None))
         except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
-            return self._garbled(line, f"{type(error).__name__}: {error}", received_at, socket)
+            return self._garbled(line, f"{type(error).__name__}: {error}", received_at)
         if subscription is not None:
             feed = subscription.feed
             try:
@@ -244,7 +262,7 @@ class Connection:
             if said != "online":
                 self._tell("warning", "Kraken's status", system=said)
 
-    def _garbled(self, line: bytes, detail: str, received_at: int, socket: ClientConnection) -> None:
+    def _garbled(self, line: bytes, detail: str, received_at: int) -> None:
         """Nobody can say what this message was. If it names one of our symbols only that one is begun anew, else all are."""
         named = [s for s in self.subscriptions if s.feed.symbol and f'"{s.feed.symbol}"'.encode() in line]
         channels = {channel for channel in ("level3", "book", "trade") if f'"{channel}"'.encode() in line}
@@ -253,7 +271,7 @@ class Connection:
             meant[0].feed.statistics.malformed += 1
             return self._fail(meant[0], "malformed", detail, line, received_at)
         self.rejected.keep("malformed", self.name, line, received_at)
-        self._abort(socket, "malformed")
+        raise Abandoned("malformed", detail)
 
     def _fail(self, subscription: Subscription, reason: str, detail: str, line: bytes, received_at: int) -> None:
         feed = subscription.feed

@@ -20,6 +20,8 @@ from uqlob_pipeline.recorder.statistics import FeedStatistics
 
 QUIET_NS = 10 * 10**9  # how long after midnight a symbol without messages turns its day
 
+CLOSE_SECONDS = 5.0
+
 
 class Recording:
     """Everything of one `uqlob record`; `run` ends after `stop`, or with the error that makes going on useless."""
@@ -81,8 +83,9 @@ class Recording:
 
     async def run(self, *beside: Any) -> None:
         """Record until `stop`; `beside` are further coroutines that live as long (status, tests)."""
+        running = {connection: asyncio.create_task(connection.run()) for connection in self.connections}
         tasks = [
-            *(asyncio.create_task(connection.run(), name=connection.name) for connection in self.connections),
+            *running.values(),
             asyncio.create_task(self._flush(), name="flush"),
             asyncio.create_task(self._sync(), name="sync"),
             *(asyncio.create_task(one) for one in beside),
@@ -92,6 +95,10 @@ class Recording:
             done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
                 task.result()
+            standing = [connection for connection in self.connections if connection.statistics.connected]
+            if standing:  # what has been received already is still to be written
+                goodbyes = [asyncio.create_task(connection.close()) for connection in standing]
+                await asyncio.wait([*goodbyes, *(running[connection] for connection in standing)], timeout=CLOSE_SECONDS)
         finally:
             for task in (*tasks, stopping):
                 task.cancel()

@@ -13,6 +13,7 @@ from typing import Any
 
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from uqlob_pipeline.kraken.snapshot import RunningBook, parse_message
 from uqlob_pipeline.recorder.pacing import subscription_cost
@@ -44,9 +45,12 @@ class PracticeServer:
         heartbeat_seconds: float = 0.2,
         subscription_budget: float = 200.0,
         wait_for: int | None = None,
+        keep_books: bool = True,
     ) -> None:
         """`rate` is messages a second, None as fast as the socket takes them. The market starts once `wait_for` books
-        (all of them, unless told) are subscribed."""
+        (all of them, unless told) are subscribed. Without `keep_books` the server is fast, and only its opening
+        snapshots are right: for loads without faults."""
+        self.keep_books = keep_books
         self.market, self.rate = market, rate
         self.faults = deque(sorted(faults or [], key=lambda fault: fault.at))
         self.heartbeat_seconds, self.subscription_budget = heartbeat_seconds, subscription_budget
@@ -220,7 +224,7 @@ class PracticeServer:
             ahead = 0.0 if self.rate is None else (self.place - first) / self.rate - (time.monotonic() - began)
             if self.place % 64 == 0 or ahead > 0.005:
                 await self._breathe(ahead)
-        for listener in self.listeners:
+        for listener in list(self.listeners):
             await self._read_by(listener)
         self.finished.set()
         while True:
@@ -236,6 +240,7 @@ class PracticeServer:
             return
 
     async def _breathe(self, ahead: float) -> None:
+        self._flush()
         await asyncio.sleep(max(ahead, 0.0))
         for listener in list(self.listeners):
             while listener.socket.transport.get_write_buffer_size() > MAX_BUFFERED:
@@ -245,14 +250,20 @@ class PracticeServer:
         """The market moves by what it says in truth; what is sent may be something else."""
         if one.channel == "trade":
             self.trades[one.symbol].append(one.line[one.line.index(b"[") + 1 : one.line.rindex(b"]")])
-        else:
+        elif self.keep_books:
             self.books[one.symbol].apply(parse_message(one.line))
             self.times[one.symbol] = one.time
         self.place += 1
-        sockets = [listener.socket for listener in self._listening(one.channel, one.symbol) if not listener.mute]
-        if line and sockets:
-            broadcast(sockets, line, text=True)
-            self.sent += len(sockets)
+        for listener in self._listening(one.channel, one.symbol) if line else ():
+            if not listener.mute and listener.socket.state is State.OPEN:
+                listener.socket.protocol.send_text(line)  # framed now, written by the next _flush or any other send
+                self.sent += 1
+
+    def _flush(self) -> None:
+        """One write for all that has been framed, as a busy exchange fills its segments."""
+        for listener in self.listeners:
+            if data := b"".join(listener.socket.protocol.data_to_send()):
+                listener.socket.transport.write(data)
 
     # ---- faults
 
