@@ -114,12 +114,14 @@ class Learner:
             group["lr"] = rate
         self.optimiser.step()
         self.model.project_parameters()
-        count = len(batch.y)
-        for name, value in {**terms, "gradient_norm": norm}.items():
-            so_far = self.sums.get(name, torch.zeros((), dtype=torch.float64, device=self.device))
-            self.sums[name] = so_far + value.detach().double() * count
-        targets = self.sums.get("targets", torch.zeros((), dtype=torch.float64, device=self.device))
-        self.sums["targets"] = targets + count
+        self._add_to_sums({**terms, "gradient_norm": norm}, len(batch.y))
+
+    def _add_to_sums(self, terms: dict[str, Tensor], count: int) -> None:
+        if not self.sums:
+            self.sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in (*terms, "targets")}
+        for name, value in terms.items():
+            self.sums[name] += value.detach().double() * count
+        self.sums["targets"] += count
 
     def first_bad_step(self) -> int | None:
         """Waits for the device."""

@@ -180,7 +180,9 @@ def latency(dataset: WindowDataset, config: TrainingConfig, count: int = 400) ->
         kept = encode_windows(model.encoder, dataset, np.arange(size))
         labels = torch.from_numpy(dataset.context_labels()[: size + 1])
         for number in range(count + 20):
-            tokens, continuous = (torch.from_numpy(array) for array in dataset.read(np.array([size + number % 500])))
+            tokens, continuous = (
+                torch.from_numpy(array) for array in dataset.read(np.array([size + number % (len(dataset) - size)]))
+            )
             started = time.perf_counter()
             hidden = torch.cat([kept, model.encode(tokens, continuous)])
             model.gaussian(model.head(hidden, labels, own, context_rows))
@@ -190,19 +192,27 @@ def latency(dataset: WindowDataset, config: TrainingConfig, count: int = 400) ->
 
 
 def same_quality(dataset: WindowDataset, config: TrainingConfig) -> dict[str, Any]:
-    """Validation WR^2 and NLPD after the same number of targets and steps, for three seeds of each sampling."""
+    """Validation metrics of blocks and instances after the same number of targets and of steps, for three seeds of each.
+
+    Both start from one pretrained encoder, so that the metrics are those of a model that has learnt something.
+    """
     import numpy as np
 
     from uqlob_models.training import train
 
     found: dict[str, list[dict[str, float]]] = {"blocks": [], "instances": []}
-    for sampling, records in found.items():
-        for seed in SEEDS:
-            stage = replace(config.regression, sampling=sampling, epochs=1, batch=16, targets_per_block=8, blocks_per_step=2)  # type: ignore[arg-type]
-            with tempfile.TemporaryDirectory() as directory:
-                result = train("regression", dataset, replace(config, seed=seed, regression=stage), Path(directory))
-            records.append(result.history[-1])
-    report: dict[str, Any] = {"targets": len(dataset.targets("train", config.head.context))}
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        pretraining = replace(config.pretraining, epochs=4, batch=16)
+        encoder = train("pretraining", dataset, replace(config, pretraining=pretraining), directory / "encoder").model
+        for sampling, records in found.items():
+            for seed in SEEDS:
+                stage = replace(config.regression, epochs=2, batch=16, targets_per_block=8, blocks_per_step=2)
+                stage = replace(stage, sampling=sampling)  # type: ignore[arg-type]
+                settings = replace(config, seed=seed, regression=stage)
+                result = train("regression", dataset, settings, directory / f"{sampling}-{seed}", encoder=encoder)
+                records.append(result.history[-1])
+    report: dict[str, Any] = {"targets": 2 * len(dataset.targets("train", config.head.context))}
     within = True
     for metric in ("weighted_r2", "nlpd"):
         values = {name: [record[f"validation/{metric}"] for record in records] for name, records in found.items()}

@@ -1,0 +1,42 @@
+"""The benchmark's parts measure what they say, at a small size; how fast things are is not asserted here."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from toy_windows import LENGTH, config, stage
+
+from uqlob_models.config import TrainingConfig
+from uqlob_pipeline.benchmarks import training
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def settings() -> TrainingConfig:
+    return replace(config(), pretraining=stage(), regression=stage())
+
+
+def test_every_part_reports_rates_and_the_ratio_of_its_own_rates(settings: TrainingConfig) -> None:
+    windows = training.synthetic_windows(120, LENGTH)
+    pretraining = training.pretraining_speed(windows, settings, repeats=1)
+    printed = pretraining["windows_per_second_features_first_as_printed"]
+    assert pretraining["ratio"] == pytest.approx(pretraining["windows_per_second"] / printed)
+    fine_tuning = training.fine_tuning_speed(windows, settings, repeats=1)
+    slow = fine_tuning["instances_instances_per_second"]
+    assert fine_tuning["ratio"] == pytest.approx(fine_tuning["blocks_instances_per_second"] / slow)
+    prediction = training.prediction_speed(windows, settings, repeats=1)
+    slow = prediction["predictions_per_second_contexts_anew"]
+    assert prediction["ratio"] == pytest.approx(prediction["predictions_per_second"] / slow)
+    latency = training.latency(windows, settings, count=30)
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"]
+
+
+def test_quality_of_blocks_and_instances_is_compared_over_seeds(settings: TrainingConfig) -> None:
+    found = training.same_quality(training.synthetic_windows(160, LENGTH), settings)
+    assert all(len(found[metric][name]) == 3 for metric in ("weighted_r2", "nlpd") for name in ("blocks", "instances"))
+    within = all(found[m]["difference_of_means"] <= found[m]["spread_of_seeds"] for m in ("weighted_r2", "nlpd"))
+    assert found["within_seed_spread"] == within
