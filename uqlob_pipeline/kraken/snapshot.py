@@ -13,17 +13,28 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
-from uqlob_pipeline.kraken.checksum import CHECKSUM_LEVELS
-
 BookChannel = Literal["level3", "book"]
+CHECKSUM_LEVELS = 10  # not imported from `checksum`: whoever only records needs no compiler
 SCALE = 12  # decimals that the integers of this module hold, more than any Kraken pair has
 _SIDES = ("bids", "asks")
-_decode = json.JSONDecoder(parse_float=str, parse_int=str).decode
+_decode = json.JSONDecoder(parse_float=str, parse_int=str).raw_decode
+
+
+def wire_symbol(symbol: str) -> str:
+    """Kraken's name of a symbol of the lake: BTC/USD for BTC-USD."""
+    return symbol.replace("-", "/")
 
 
 def parse_message(line: bytes | str) -> Any:
     """A line of JSON with its numbers as the text that they came in: no float, no lost zero."""
-    return _decode(line if isinstance(line, str) else line.decode())
+    text = (line if isinstance(line, str) else line.decode()).strip()
+    message, end = _decode(text)
+    if end != len(text):
+        raise ValueError(f"{len(text) - end} characters follow the message")
+    return message
+
+
+Order = tuple[int, str, str]  # quantity, its own time as it came, what the quantity adds to the checksum
 
 
 class _Side:
@@ -33,20 +44,20 @@ class _Side:
 
     def __init__(self) -> None:
         self.keys: list[int] = []
-        self.levels: dict[int, dict[str, tuple[int, str]]] = {}
+        self.levels: dict[int, dict[str, Order]] = {}
         self.digits: dict[int, bytes] = {}  # what a level adds to the checksum, until the level changes
         self.top: bytes | None = None  # what the side adds to it, until something changes at or before `edge`
         self.edge: float = 0.0
 
-    def put(self, key: int, order_id: str, qty: int, timestamp: str) -> None:
+    def put(self, key: int, order_id: str, order: Order) -> None:
         if key <= self.edge:
             self.top = None
         level = self.levels.get(key)
         if level is None:
             self.keys.insert(bisect_left(self.keys, key), key)
-            self.levels[key] = {order_id: (qty, timestamp)}
+            self.levels[key] = {order_id: order}
             return
-        level[order_id] = (qty, timestamp)  # an order that stands there keeps its place in the queue
+        level[order_id] = order  # an order that stands there keeps its place in the queue
         self.digits.pop(key, None)
 
     def remove(self, key: int, order_id: str) -> None:
@@ -58,7 +69,7 @@ class _Side:
         if not level:
             self.drop(bisect_left(self.keys, key))
 
-    def drop(self, position: int) -> dict[str, tuple[int, str]]:
+    def drop(self, position: int) -> dict[str, Order]:
         """Forget a whole level."""
         key = self.keys.pop(position)
         if key <= self.edge:
@@ -78,13 +89,14 @@ class RunningBook:
     ) -> None:
         self.channel, self.depth = channel, depth
         self.price_precision, self.qty_precision = price_precision, qty_precision
-        self._names = ("limit_price", "order_qty") if channel == "level3" else ("price", "qty")
         self._seen_decimals = [0, 0]
         self._digits_of: tuple[int, int] | None = None
+        self._lot = 1  # of the precision that the digits were written with
         self._clear()
 
     def _clear(self) -> None:
         self._sides = (_Side(), _Side())
+        self._digits_of = None
         self._orders: dict[str, tuple[_Side, int]] = {}
 
     def apply(self, message: dict[str, Any]) -> None:
@@ -105,7 +117,7 @@ class RunningBook:
                 self._drop_worst(side)
 
     def _apply_orders(self, side: _Side, sign: int, entries: list[dict[str, str]], fresh: bool) -> None:
-        orders = self._orders
+        orders, lot = self._orders, self._lot
         for entry in entries:
             order_id = entry["order_id"]
             event = "add" if fresh else entry["event"]
@@ -129,14 +141,14 @@ class RunningBook:
                     stands[0].remove(stands[1], order_id)
             else:
                 raise ValueError(f"order {order_id}: event is {event!r}, expected add, modify or delete")
-            side.put(key, order_id, qty, entry.get("timestamp", ""))
+            side.put(key, order_id, (qty, entry.get("timestamp", ""), str(qty // lot)))
             orders[order_id] = (side, key)
 
     def _apply_levels(self, side: _Side, sign: int, entries: list[dict[str, str]]) -> None:
         for entry in entries:  # a price may occur twice: in order
             key, qty = sign * self._integer(entry["price"], 0), self._integer(entry["qty"], 1)
             if qty > 0:
-                side.put(key, "", qty, "")
+                side.put(key, "", (qty, "", str(qty // self._lot)))
             elif key in side.levels:
                 side.remove(key, "")
 
@@ -176,38 +188,39 @@ class RunningBook:
         """Kraken's CRC32 over the ten best levels a side, asks first."""
         precisions = self._precisions(price_precision, qty_precision)
         if precisions != self._digits_of:
-            for side in self._sides:
-                side.digits.clear()
-                side.top = None
-            self._digits_of = precisions
+            self._rewrite_digits(precisions)
         crc = 0
         for side in (self._sides[1], self._sides[0]):
             crc = zlib.crc32(self._top_digits(side, precisions) if side.top is None else side.top, crc)
         return crc
+
+    def _rewrite_digits(self, precisions: tuple[int, int]) -> None:
+        self._digits_of, self._lot = precisions, 10 ** (SCALE - precisions[1])
+        for side in self._sides:
+            side.digits.clear()
+            side.top = None
+            for level in side.levels.values():
+                for order_id, (qty, timestamp, _) in level.items():
+                    level[order_id] = (qty, timestamp, str(qty // self._lot))
 
     def _top_digits(self, side: _Side, precisions: tuple[int, int]) -> bytes:
         digits = side.digits
         best = side.keys[:CHECKSUM_LEVELS]
         for key in best:
             if key not in digits:
-                digits[key] = self._level_digits(abs(key), side.levels[key], precisions)
+                price = str(abs(key) // 10 ** (SCALE - precisions[0]))
+                digits[key] = (price + price.join([order[2] for order in side.levels[key].values()])).encode()
         side.top = top = b"".join([digits[key] for key in best])
         side.edge = best[-1] if len(best) == CHECKSUM_LEVELS else math.inf
         if len(digits) > 8 * CHECKSUM_LEVELS:  # levels that have left the ten best
             side.digits = {key: digits[key] for key in best}
         return top
 
-    @staticmethod
-    def _level_digits(price: int, level: dict[str, tuple[int, str]], precisions: tuple[int, int]) -> bytes:
-        price_text = str(price // 10 ** (SCALE - precisions[0]))
-        lot = 10 ** (SCALE - precisions[1])
-        return "".join([f"{price_text}{qty // lot}" for qty, _ in level.values()]).encode()
-
     def levels(self) -> tuple[list[tuple[Decimal, Decimal]], list[tuple[Decimal, Decimal]]]:
         """Bids and asks, each (price, total quantity) from the best."""
         bids, asks = (
             [
-                (Decimal(abs(key)).scaleb(-SCALE), Decimal(sum(qty for qty, _ in side.levels[key].values())).scaleb(-SCALE))
+                (Decimal(abs(key)).scaleb(-SCALE), Decimal(sum(order[0] for order in side.levels[key].values())).scaleb(-SCALE))
                 for key in side.keys
             ]
             for side in self._sides
@@ -222,7 +235,7 @@ class RunningBook:
             entries = []
             for key in side.keys:
                 price = decimal_text(abs(key), price_precision)
-                for order_id, (qty, stamp) in side.levels[key].items():
+                for order_id, (qty, stamp, _) in side.levels[key].items():
                     quantity = decimal_text(qty, qty_precision)
                     if self.channel == "level3":
                         own_time = f',"timestamp":"{stamp}"' if stamp else ""

@@ -9,7 +9,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -22,6 +22,7 @@ from uqlob_pipeline.recorder.journal import Journal
 from uqlob_pipeline.recorder.pacing import Allowance, BackOff, subscription_cost
 from uqlob_pipeline.recorder.rejected import RejectedLines
 from uqlob_pipeline.recorder.settings import RecorderSettings
+from uqlob_pipeline.recorder.statistics import ConnectionStatistics
 
 MAX_MESSAGE_BYTES = 1 << 26  # a level-3 snapshot of depth 1000 has several MB
 MAX_QUEUED_FRAMES = 1024
@@ -50,17 +51,9 @@ class Subscription:
     refused: str = ""  # Kraken will never serve it
 
 
-@dataclass(slots=True)
-class ConnectionStatistics:
-    name: str
-    connects: int = 0
-    failures: int = 0
-    connected: bool = False
-    rate_limited: int = 0
-    lost_by: dict[str, int] = field(default_factory=dict)
-
-
 class Connection:
+    """Keeps one connection up for its feeds, for as long as the recording runs."""
+
     def __init__(
         self,
         name: str,
@@ -115,7 +108,7 @@ class Connection:
                 back_off.reset()
             wait = back_off.next()
             self.statistics.failures += 1
-            self.statistics.lost_by[reason] = self.statistics.lost_by.get(reason, 0) + 1
+            self.statistics.lost_by[reason] += 1
             self._tell("warning", "connection lost", reason=reason, detail=detail, again_in_s=round(wait, 2))
             await asyncio.sleep(wait)
 

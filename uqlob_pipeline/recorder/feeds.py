@@ -8,8 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any
 
-from uqlob_pipeline.kraken.messages import kraken_symbol
-from uqlob_pipeline.kraken.snapshot import BookChannel, RunningBook, message_time, time_of
+from uqlob_pipeline.kraken.snapshot import BookChannel, RunningBook, message_time, time_of, wire_symbol
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.recorder.dump_file import DAY_NS, DayFiles
 from uqlob_pipeline.recorder.statistics import FeedStatistics
@@ -72,7 +71,7 @@ class BookFeed(Feed):
     ) -> None:
         self.channel = channel
         self._book_channel = channel
-        self.symbol: str = kraken_symbol(symbol)
+        self.symbol: str = wire_symbol(symbol)
         self.depth, self.precisions = depth, precisions
         self.statistics = FeedStatistics(channel, symbol)
         self.files = DayFiles(lake, channel, symbol, self.statistics, compression_level)
@@ -164,7 +163,7 @@ class TradeFeed(Feed):
     channel = "trade"
 
     def __init__(self, lake: Lake, symbol: str, compression_level: int = 3) -> None:
-        self.symbol: str = kraken_symbol(symbol)
+        self.symbol: str = wire_symbol(symbol)
         self.statistics = FeedStatistics("trade", symbol)
         self.files = DayFiles(lake, "trade", symbol, self.statistics, compression_level)
         self.live = False

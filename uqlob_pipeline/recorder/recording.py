@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from uqlob_pipeline.kraken.messages import kraken_symbol
+from uqlob_pipeline.kraken.snapshot import wire_symbol
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.recorder.connection import Connection
 from uqlob_pipeline.recorder.credentials import TokenSource
@@ -42,7 +42,7 @@ class Recording:
                 self.trades.append(TradeFeed(self.lake, symbol, level))
                 opened.callback(self.trades[-1].files.close)
             self._close_files = opened.pop_all()
-        self.instruments = InstrumentFeed(self.lake, map(kraken_symbol, settings.symbols), precisions, self._announce_precisions)
+        self.instruments = InstrumentFeed(self.lake, map(wire_symbol, settings.symbols), precisions, self._announce_precisions)
         self.connections = list(self._share_out())
         self.started = time.monotonic()
         self._stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Counters of one feed: what the status line, the metrics and the tests read."""
+"""Counters of feeds and connections: what the status line, the metrics and the tests read."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -34,3 +34,15 @@ class FeedStatistics:
         self.lag_ns = received_at - message_time
         if self.lag_ns > self.longest_lag_ns:
             self.longest_lag_ns = self.lag_ns
+
+
+@dataclass(slots=True)
+class ConnectionStatistics:
+    """One connection since the recorder started."""
+
+    name: str
+    connects: int = 0
+    failures: int = 0
+    connected: bool = False
+    rate_limited: int = 0
+    lost_by: Counter[str] = field(default_factory=Counter)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from uqlob_pipeline.kraken.messages import kraken_symbol
-from uqlob_pipeline.kraken.snapshot import BookChannel, message_time, parse_message, time_of, time_text
+from uqlob_pipeline.kraken.snapshot import BookChannel, message_time, parse_message, time_of, time_text, wire_symbol
 
 _TIME = re.compile(rb'"timestamp":"([^"]+)"')
 
@@ -62,7 +61,7 @@ def market_of_lines(
     lines: Mapping[str, Iterable[tuple[str, bytes]]], channel: BookChannel, depth: int, precisions: dict[str, tuple[int, int]]
 ) -> PracticeMarket:
     """From (channel, line) streams by lake symbol (BTC-USD); status, ack and heartbeat lines are the server's own business."""
-    merged = heapq.merge(*(_timed(kraken_symbol(symbol), stream, channel) for symbol, stream in lines.items()), key=_time)
+    merged = heapq.merge(*(_timed(wire_symbol(symbol), stream, channel) for symbol, stream in lines.items()), key=_time)
     return PracticeMarket(channel, depth, precisions, list(merged))
 
 
@@ -106,6 +105,6 @@ def simulated_market(
         depth=depth if not level2 else 100,
         level2=depth if level2 else None,
     )
-    precisions = {kraken_symbol(s): (SYMBOLS[s].price_precision, SYMBOLS[s].qty_precision) for s in chosen}
+    precisions = {wire_symbol(s): (SYMBOLS[s].price_precision, SYMBOLS[s].qty_precision) for s in chosen}
     lines = {symbol: day_messages(symbol, day, settings) for symbol in chosen}
     return market_of_lines(lines, "book" if level2 else "level3", depth, precisions)

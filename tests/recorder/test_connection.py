@@ -1,0 +1,243 @@
+"""Tokens, rate limits, many connections, refusals, locks and disks: what a recording meets besides messages."""
+
+import asyncio
+import base64
+import io
+import json
+import os
+
+import pytest
+
+from uqlob_pipeline.kraken.snapshot import parse_message
+from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.recorder.credentials import SECRET, TokenError, TokenSource, sign
+from uqlob_pipeline.recorder.dump_file import DumpFile
+from uqlob_pipeline.recorder.feeds import BadMessage, BookFeed, spliced
+from uqlob_pipeline.recorder.journal import Journal
+from uqlob_pipeline.recorder.pacing import Allowance, BackOff, subscription_cost
+from uqlob_pipeline.recorder.practice.faults import Fault
+from uqlob_pipeline.recorder.practice.server import PracticeServer
+from uqlob_pipeline.recorder.practice.tokens import PRACTICE_KEY, PRACTICE_SECRET, TokenDesk
+from uqlob_pipeline.recorder.recording import Recording
+from uqlob_pipeline.recorder.settings import Endpoints, RecorderError, RecorderSettings
+
+from .practice_lake import quick, record_to_the_end
+
+
+def test_the_signature_is_the_one_of_krakens_guide():
+    secret = base64.b64decode("kQH5HW/8p1uGOVjbgWA7FunAmGO8lsSUXNsu3eow76sz84Q18fWxnyRzBHCd3pd5nE9qa99HAZtuZuj6F1huXg==")
+    body = "nonce=1616492376594&ordertype=limit&pair=XBTUSD&price=37500&type=buy&volume=1.25"
+    assert sign("/0/private/AddOrder", "1616492376594", body, secret) == (
+        "4/dpxb3iT4tp/ZCVEwSnEsLxx0bqyhLpdfOpc6fn7OR8+UClSV5n9E6aSS8MPtnRfp32bAb0nmbRn6H8ndwLUQ=="
+    )
+
+
+def test_a_token_is_kept_while_young_and_never_told():
+    told = io.StringIO()
+
+    async def run():
+        desk = TokenDesk()
+        await desk.start()
+        journal = Journal(stream=told)
+        settings = RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=desk.address))
+        source = TokenSource(settings, journal)
+        first = await source.token()
+        assert await source.token() == first
+        source.expire()
+        second = await source.token()
+        assert second != first
+        assert desk.valid == {first, second}
+        desk.refuse_next.append(f"EAPI:Invalid key {PRACTICE_KEY}")
+        source.expire()
+        with pytest.raises(TokenError, match="WebSocket interface") as refused:
+            await source.token()
+        journal.tell(0, "error", str(refused.value), token=second, secret=PRACTICE_SECRET)
+        await desk.stop()
+        source.expire()
+        with pytest.raises(TokenError, match="no token from"):
+            await source.token()
+        return second
+
+    token = asyncio.run(run())
+    for secret in (token, PRACTICE_KEY, PRACTICE_SECRET):
+        assert secret not in told.getvalue()
+    assert told.getvalue().count("[hidden]") == 3
+
+
+def test_level_3_without_credentials_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.delenv(SECRET)
+    with pytest.raises(RecorderError, match=r"set KRAKEN_API_SECRET.*--level2"):
+        Recording(RecorderSettings(("BTC-USD",), lake=tmp_path), Journal())
+    monkeypatch.setenv(SECRET, "not base 64!")
+    with pytest.raises(RecorderError, match="not base 64") as refused:
+        Recording(RecorderSettings(("BTC-USD",), lake=tmp_path), Journal())
+    assert "not base 64!" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"symbols": ()}, "no symbols"),
+        ({"symbols": ("../etc",)}, "not a symbol"),
+        ({"symbols": ("BTC-USD", "BTC-USD")}, "twice"),
+        ({"symbols": ("BTC-USD",), "depth": 25}, "level3 channel offers 10, 100, 1000"),
+        ({"symbols": ("BTC-USD",), "depth": 7, "level2": True}, "book channel offers 10, 25, 100, 500, 1000"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong, said):
+    with pytest.raises(RecorderError, match=said):
+        RecorderSettings(**wrong)
+
+
+def test_a_token_never_travels_in_the_clear():
+    with pytest.raises(RecorderError, match="in the clear"):
+        Endpoints(level3="ws://example.org/v2")
+
+
+def test_symbols_are_split_over_connections(level3_market, practice_lake, undisturbed):
+    lake = practice_lake(level3_market)
+
+    async def run():
+        async with PracticeServer(level3_market, rate=6000.0, faults=[Fault(2000, "drop", symbol="BTC/USD")]) as server:
+            return await record_to_the_end(server, quick(server, lake, symbols_per_connection=1))
+
+    recording = asyncio.run(run())
+    assert [connection.name for connection in recording.connections] == ["public-1", "level3-1", "public-2", "level3-2"]
+    btc, eth = recording.books
+    assert btc.statistics.all_gaps == 1
+    assert eth.statistics.all_gaps == 0, "what befalls one connection is nothing to the other"
+    assert lake.events("ETH/USD")[0] == undisturbed(level3_market)["ETH/USD"]
+
+
+def test_a_rate_limit_is_respected_and_a_refusal_for_it_survived(level3_market, practice_lake, undisturbed):
+    async def run(budget_of_server: float, budget_of_recorder: float, name: str):
+        lake = practice_lake(level3_market, name)
+        async with PracticeServer(level3_market, subscription_budget=budget_of_server) as server:
+            settings = quick(server, lake, subscription_budget=budget_of_recorder)
+            recording = await record_to_the_end(server, settings)
+            return server.rate_limited, recording, lake
+
+    limited, recording, lake = asyncio.run(run(40.0, 40.0, "respectful"))
+    assert limited == 0
+    limited, recording, lake = asyncio.run(run(40.0, 4000.0, "hasty"))
+    assert limited == sum(connection.statistics.rate_limited for connection in recording.connections) > 0
+    for symbol in level3_market.symbols:
+        assert lake.events(symbol)[0] == undisturbed(level3_market)[symbol]
+
+
+def test_symbols_that_kraken_does_not_serve_end_the_recording(level3_market, practice_lake):
+    lake = practice_lake(level3_market)
+
+    async def run():
+        async with PracticeServer(level3_market) as server:
+            recording = Recording(quick(server, lake, symbols=("XYZ-USD",)), Journal())
+            await asyncio.wait_for(recording.run(), 10)
+
+    with pytest.raises(RecorderError, match="Currency pair not supported XYZ/USD"):
+        asyncio.run(run())
+
+
+def test_a_garbled_frame_that_names_nobody_begins_every_symbol_anew(level3_market, practice_lake):
+    lake = practice_lake(level3_market)
+
+    async def run():
+        async with PracticeServer(level3_market, rate=2000.0) as server:
+            recording = Recording(quick(server, lake), Journal())
+
+            async def spoil():
+                while server.place < 1500:
+                    await asyncio.sleep(0.01)
+                for listener in server.listeners:
+                    if listener.level3:
+                        await listener.socket.send(b"\xff\xfe{")
+                await server.finished.wait()
+                recording.stop()
+                await asyncio.Event().wait()
+
+            await asyncio.wait_for(recording.run(spoil()), 30)
+            return recording
+
+    recording = asyncio.run(run())
+    for book in recording.books:
+        assert book.statistics.gaps == {"malformed": 1}
+        assert book.statistics.snapshots == 2
+        _, report = lake.events(book.symbol)
+        assert (report.sessions, report.checksums_failed, report.quarantined) == (2, 0, 0)
+
+
+def test_a_second_recorder_is_kept_out_of_a_symbol(tmp_path):
+    first = BookFeed(Lake(tmp_path), "book", "BTC-USD", 10, {})
+    with pytest.raises(RecorderError, match="another recorder is writing book BTC-USD"):
+        BookFeed(Lake(tmp_path), "book", "BTC-USD", 10, {})
+    first.files.close()
+    BookFeed(Lake(tmp_path), "book", "BTC-USD", 10, {}).files.close()
+
+
+def test_a_full_disk_is_told_and_leaves_whole_frames(tmp_path, monkeypatch):
+    file = DumpFile(tmp_path, 0, 3)
+    file.write(b"first\n")
+    file.flush()
+    whole = file.path.read_bytes()
+    real = os.write
+
+    def half(descriptor: int, data: bytes) -> int:
+        if len(data) > 4:
+            return real(descriptor, bytes(data)[:4])
+        raise OSError(28, "No space left on device")
+
+    file.write(b"second\n")
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(RecorderError, match="No space left on device"):
+        file.flush()
+    assert file.path.read_bytes() == whole
+    monkeypatch.undo()
+    file.close()
+
+
+def test_messages_stay_as_they_came_but_for_received_at():
+    line = b' {"channel":"book",\n"qty":0.00005100}\r\n'
+    assert spliced(line, 17) == b'{"channel":"book", "qty":0.00005100,"received_at":17}\n'
+    assert json.loads(spliced(line, 17))["received_at"] == 17
+
+
+def test_a_snapshot_with_a_wrong_checksum_is_no_beginning(tmp_path, level2_market):
+    feed = BookFeed(Lake(tmp_path), "book", "SOL-USD", 25, {})
+    message = parse_message(level2_market.opening["SOL/USD"].line)
+    message["data"][0]["checksum"] = "1"
+    with pytest.raises(BadMessage) as refused:
+        feed.receive(b"{}", message, 1)
+    assert refused.value.reason == "checksum"
+    assert not feed.live
+    update = level2_market.updates[0]
+    feed.receive(update.line, parse_message(update.line), 2)
+    assert (feed.statistics.dropped, feed.statistics.messages, feed.statistics.files) == (1, 0, 0)
+    feed.files.close()
+
+
+def test_waits_double_with_jitter_up_to_the_longest():
+    back_off = BackOff(0.5, 60.0)
+    waits = [back_off.next() for _ in range(40)]
+    for failures, wait in enumerate(waits):
+        whole = min(60.0, 0.5 * 2**failures)
+        assert whole / 2 <= wait <= whole
+    assert len(set(waits[10:])) > 20, "recorders must not come back in step"
+    back_off.reset()
+    assert back_off.next() <= 0.5
+
+
+def test_subscriptions_cost_what_kraken_says():
+    assert [subscription_cost("level3", depth) for depth in (10, 100, 1000)] == [5, 25, 100]
+
+    async def run() -> list[float]:
+        allowance = Allowance(1000.0)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        spent = []
+        for _ in range(15):
+            await allowance.spend(100.0)
+            spent.append(loop.time() - began)
+        return spent
+
+    spent = asyncio.run(run())
+    assert spent[9] < 0.05, "a second's worth may go at once"
+    assert spent[-1] >= 0.45, "the other five wait their turn"
