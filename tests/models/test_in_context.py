@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy_windows import config, dataset, stage
 
+from tests.models.toy_windows import config, dataset, stage
 from uqlob_models import metrics
 from uqlob_models.checkpoints import load_model
 from uqlob_models.config import RegressionLoss

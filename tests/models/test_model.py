@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-from toy_windows import ENCODER, HEAD, LENGTH, config, without_dropout
 
+from tests.models.toy_windows import ENCODER, HEAD, LENGTH, config, without_dropout
 from uqlob_models.config import DTablWidths, EncoderConfig, HeadConfig, TrainingConfig
 from uqlob_models.dtabl import AS_PRINTED, FEATURES_FIRST, TIMES_FIRST, Bilinear, DTabl, cheaper_contraction
 from uqlob_models.dtabl import TemporalAttentionBilinear as Tabl

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from toy_windows import LENGTH, config, dataset, without_dropout
 
+from tests.models.toy_windows import LENGTH, config, dataset, without_dropout
 from uqlob_models import prediction
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.model import UqModel

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from toy_windows import config, dataset, stage, without_dropout
 
+from tests.models.toy_windows import config, dataset, stage, without_dropout
 from uqlob_models.config import ScheduleConfig
 from uqlob_models.learner import Learner
 from uqlob_models.sampling import Mirror, Sampler, Selection, assemble, block_rows, instance_rows

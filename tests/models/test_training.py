@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import training_process
 from safetensors.torch import load_file
-from toy_windows import config, dataset, stage
 
+from tests.models import training_process
+from tests.models.toy_windows import config, dataset, stage
 from uqlob_models.checkpoints import CheckpointError, generations, load_model, read_newest_generation
 from uqlob_models.config import EncoderConfig, TrainingConfig, from_dict, to_dict
 from uqlob_models.dataset import WindowDataset
@@ -133,8 +133,8 @@ def test_a_process_killed_with_sigkill_goes_on_bit_for_bit(tmp_path: Path) -> No
     toy = dataset(n=400, unknown=0.1)
     whole = train("regression", toy, training_process.settings(), tmp_path / "whole")
     directory = tmp_path / "killed"
-    command = [sys.executable, str(Path(training_process.__file__)), str(directory)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.models.training_process", str(directory)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     for kill_at in (7, 18):  # once between two checkpoints of the first epoch, once in a later epoch
         with subprocess.Popen([*command, "0.03"], env=environment) as process:
             deadline = time.monotonic() + 60

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_windows import LENGTH, config, stage
 
+from tests.models.toy_windows import LENGTH, config, stage
 from uqlob_models.config import TrainingConfig
 from uqlob_pipeline.benchmarks import training
 

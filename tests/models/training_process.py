@@ -1,12 +1,12 @@
-"""A training in a process of its own, slow enough to be killed: python training_process.py <directory> <seconds a step>."""
+"""A training in a process of its own, slow enough to be killed: python -m tests.models.training_process <directory> <seconds a step>."""
 
 import sys
 import time
 from pathlib import Path
 
 import torch
-from toy_windows import config, dataset, stage
 
+from tests.models.toy_windows import config, dataset, stage
 from uqlob_models.training import train
 
 
