@@ -1,4 +1,4 @@
-"""A training in a process of its own, slow enough to be killed: python -m tests.models.training_process <directory> <seconds a step>."""
+"""A training in its own process, slow enough to kill: python -m tests.models.training_process <directory> <seconds a step>."""
 
 import sys
 import time
