@@ -51,6 +51,7 @@ class Warehouse:
             }
         )
         try:
+            connection.execute("set enable_progress_bar = false")
             yield connection
         finally:
             connection.close()
