@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from uqlob_pipeline.profile import BookSettings
 from uqlob_pipeline.recorder.practice.faults import Fault
 from uqlob_pipeline.recorder.practice.server import PracticeServer
 
@@ -28,6 +29,16 @@ def without_gaps(server: PracticeServer, symbol: str, events: list[tuple]) -> li
     return [event for event in events if not any(first <= event[0] <= last for first, last in lost)]
 
 
+def comparable(server: PracticeServer, symbol: str, events: list[tuple]) -> list[tuple]:
+    """Right after a gap a print whose own removal fell into the gap may explain another one: neither its kind nor its size
+    is compared there, everything else is."""
+    ends = [server.updates[gap.end - 1].time for gap in server.gaps if gap.symbol == symbol]
+    unsure = int(BookSettings().execution_tolerance_ms * 1e6) + 1000
+    return [
+        (event[0], *event[2:4], *event[5:]) if any(0 < event[0] - end <= unsure for end in ends) else event for event in events
+    ]
+
+
 def record(market, lake, faults, rate=5000.0, **changes):
     async def run():
         async with PracticeServer(market, rate=rate, faults=faults) as server:
@@ -45,7 +56,7 @@ def assert_market_minus_gaps(server, recording, lake, undisturbed):
         gaps = [gap for gap in server.gaps if gap.symbol == book.symbol]
         assert 100 < len(expected) < len(undisturbed[book.symbol]) + (not gaps)
         events, report = lake.events(book.symbol)
-        assert events == expected
+        assert comparable(server, book.symbol, events) == comparable(server, book.symbol, expected)
         assert book.statistics.gaps == Counter(REASON[gap.kind] for gap in gaps)
         assert report.sessions == len(gaps) + 1 == book.statistics.snapshots
         assert report.checksums_failed == report.quarantined == report.dropped_after_failure == report.unknown_orders == 0
