@@ -124,6 +124,17 @@ def draw_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics
         distance = min(6.0 * uniform(rng) ** (-1.0 / 1.1), float(DEEPEST))
     else:
         distance = dynamics.half_spread + dynamics.touch_distance * spread * exponential(rng)
+    return _cell_at(ladder, x, side, distance)
+
+
+@njit(cache=True, nogil=True)
+def touch_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, side: np.int64) -> np.int64:
+    """Where a fast quoter steps into a wide spread."""
+    return _cell_at(ladder, x, side, dynamics.half_spread + 0.7 * exponential(rng))
+
+
+@njit(cache=True, nogil=True)
+def _cell_at(ladder: Ladder, x: np.ndarray, side: np.int64, distance: float) -> np.int64:
     if side == BID:
         return min(np.int64(np.floor(x[REFERENCE] - distance)), ladder.tally[BEST_ASK] - 1)
     return max(np.int64(np.ceil(x[REFERENCE] + distance)), ladder.tally[BEST_BID] + 1)

@@ -8,12 +8,12 @@ from uqlob_pipeline.simulator.randomness import seed_number
 from uqlob_pipeline.simulator.settings import MarketSettings
 from uqlob_pipeline.simulator.symbols import SymbolSpec
 
-EVENTS_PER_ACTION = 1.12  # measured over long runs: sweeps, amendments and joint withdrawals are several events each
+EVENTS_PER_ACTION = 1.35  # measured over long runs: sweeps, amendments and joint withdrawals are several events each
 WINDOW_EVENTS = 512
 
-# How the variance of the reference price is shared out.
-FLOW_SHARE, JUMP_SHARE, DIFFUSION_SHARE = 0.50, 0.25, 0.25
-JUMP_SECOND_MOMENT = 2.0 * (0.9 + 0.1 * 2.5**2)  # of the mixed exponential in latent.advance_latent
+# How the variance of the reference price is shared out in quiet times.
+FLOW_SHARE, DIFFUSION_SHARE, REPRICING_SHARE = 0.04, 0.12, 0.84
+NOISE_SECOND_MOMENT = 2.0 * (0.9 + 0.1 * 2.5**2)  # of the mixed exponential in latent.advance_latent
 
 
 def dynamics_for(spec: SymbolSpec, settings: MarketSettings) -> Dynamics:
@@ -23,7 +23,7 @@ def dynamics_for(spec: SymbolSpec, settings: MarketSettings) -> Dynamics:
     variance = spec.displacement**2 / 5.0  # cells^2 a second
     # E[sqrt(size)^2] of a lognormal size
     flow_second_moment = math.exp(0.5 * size_sd**2)
-    jump_rate = 0.25
+    repricing_rate = 0.9 * (rate / 156.0) ** 0.3
     window_seconds = WINDOW_EVENTS / rate
     return Dynamics(
         base_rate=actions * (1.0 - simultaneous) * (1.0 - branching),
@@ -37,26 +37,27 @@ def dynamics_for(spec: SymbolSpec, settings: MarketSettings) -> Dynamics:
         target_orders=700.0,
         signal=settings.signal,
         regime=settings.regime,
-        market_tilt=0.45,
-        add_tilt=0.10,
-        cancel_tilt=0.08,
-        size_tilt=0.25,
+        market_tilt=0.42,
+        add_tilt=0.12,
+        cancel_tilt=0.12,
+        size_tilt=0.6,
         metaorder_seconds=20.0 * math.sqrt(156.0 / rate),
         metaorder_on=0.6,
         lead_seconds=0.4,
         ramp_seconds=1.5,
         volatility_seconds=100.0,
         volatility_sd=0.35,
-        regime_seconds=max(180.0, 75.0 * window_seconds),
-        drift_seconds=max(150.0, 60.0 * window_seconds),
-        drift_scale=0.35 * spec.displacement / 5.0,
+        regime_seconds=max(180.0, 110.0 * window_seconds),
+        drift_seconds=max(150.0, 90.0 * window_seconds),
+        drift_scale=0.34,
+        pressure_gain=0.8,
         diffusion=math.sqrt(DIFFUSION_SHARE * variance),
-        jump_rate=jump_rate,
-        jump_scale=math.sqrt(JUMP_SHARE * variance / (jump_rate * JUMP_SECOND_MOMENT)),
+        repricing_rate=repricing_rate,
+        repricing_scale=math.sqrt(REPRICING_SHARE * variance / (repricing_rate * NOISE_SECOND_MOMENT)),
         impact=math.sqrt(FLOW_SHARE * variance / (actions * market_share * flow_second_moment)),
         half_spread=0.8,
         touch_distance=3.0,
-        deep_share=0.12,
+        deep_share=0.08,
         median_lots=spec.median_quantity * 10**spec.qty_precision,
         minimum_lots=spec.minimum_quantity * 10**spec.qty_precision,
         size_sd=size_sd,

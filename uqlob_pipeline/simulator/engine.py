@@ -6,14 +6,17 @@ import numpy as np
 from numba import njit
 
 from uqlob_pipeline.simulator.actions import (
+    FEWEST_LEVELS,
     add_somewhere,
     amend_somewhere,
     cancel_somewhere,
+    draw_cell,
     draw_lots,
     market_order,
     modify_somewhere,
     place_order,
     take_away,
+    touch_cell,
 )
 from uqlob_pipeline.simulator.borrowing import borrowed
 from uqlob_pipeline.simulator.feed import EVENTS_HELD, LINES, SENT_EVENTS, TOUCHES_HELD, USED, Feed, Message
@@ -85,6 +88,12 @@ def new_market(ladder: Ladder, message: Message, feed: Feed, seed: np.uint64) ->
 
 
 @njit(cache=True, nogil=True)
+def _next_key(market: Market) -> np.int64:
+    market.ns[ORDER_COUNTER] += 1
+    return np.int64(mix(np.uint64(market.ns[ORDER_COUNTER])))
+
+
+@njit(cache=True, nogil=True)
 def open_market(market: Market, dynamics: Dynamics, opening_cell: float, start_ns: np.int64) -> bool:
     """Seed both sides with resting orders of the last hours, thinner with distance, oldest first in each queue."""
     x, rng = market.x, market.rng
@@ -100,17 +109,8 @@ def open_market(market: Market, dynamics: Dynamics, opening_cell: float, start_n
             age = np.int64(min(2.0 + level * level * 0.5, 7200.0) * 1e9)
             for queued in range(orders):
                 time = start_ns - 1 - np.int64(age * (orders - queued - uniform(rng)) / orders)
-                market.ns[ORDER_COUNTER] += 1
-                lots = draw_lots(x, rng, dynamics, 0.0)
-                if not place_order(
-                    market.ladder,
-                    market.message,
-                    side,
-                    touch + sign * level,
-                    lots,
-                    time,
-                    np.int64(mix(np.uint64(market.ns[ORDER_COUNTER]))),
-                ):
+                lots, cell = draw_lots(x, rng, dynamics, 0.0), touch + sign * level
+                if not place_order(market.ladder, market.message, side, cell, lots, time, _next_key(market)):
                     return False
                 market.message.count[EVENTS_HELD], market.message.count[TOUCHES_HELD] = 0, 0
     ns = market.ns
@@ -120,9 +120,91 @@ def open_market(market: Market, dynamics: Dynamics, opening_cell: float, start_n
 
 
 @njit(cache=True, nogil=True)
+def _misplaced(market: Market, dynamics: Dynamics) -> np.int64:
+    """What is wrong with the quotes: 1 + side that is stale, 3 + side that needs new quotes, 0 for nothing."""
+    tally, reference = market.ladder.tally, market.x[REFERENCE]
+    wide = dynamics.half_spread + 2.5
+    if tally[BEST_ASK] < reference:
+        return 1 + ASK if tally[ASK_LEVELS] > FEWEST_LEVELS else 3 + ASK
+    if tally[BEST_BID] > reference:
+        return 1 + BID if tally[BID_LEVELS] > FEWEST_LEVELS else 3 + BID
+    if tally[BEST_BID] < reference - wide:
+        return 3 + BID
+    if tally[BEST_ASK] > reference + wide:
+        return 3 + ASK
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _requote(market: Market, dynamics: Dynamics, side: np.int64) -> bool:
+    """Quotes stand on the wrong side of the reference price: a faster trader takes some, or their owners withdraw them."""
+    ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
+    if uniform(rng) < 0.04:
+        lots = draw_lots(x, rng, dynamics, 0.0)
+        limit = np.int64(np.floor(x[REFERENCE])) if side == ASK else np.int64(np.ceil(x[REFERENCE]))
+        market_order(ladder, message, market.feed, side == ASK, lots, limit, 4, now, False)
+        return True
+    for _ in range(1 + (uniform(rng) < 0.25)):
+        cell = ladder.tally[BEST_BID + side]
+        if ladder.tally[BID_LEVELS + side] <= FEWEST_LEVELS or ((cell > x[REFERENCE]) if side == ASK else (cell < x[REFERENCE])):
+            break
+        take_away(ladder, message, ladder.levels[HEAD, cell & RING_MASK], now)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _quote_anew(market: Market, dynamics: Dynamics, side: np.int64) -> bool:
+    """Step into a wide spread; or, on a side that has few levels left, put another one behind it."""
+    ladder, x, rng = market.ladder, market.x, market.rng
+    if ladder.tally[BID_LEVELS + side] > FEWEST_LEVELS:
+        cell = touch_cell(ladder, x, rng, dynamics, side)
+    else:
+        cell = draw_cell(ladder, x, rng, dynamics, side)
+    return place_order(ladder, market.message, side, cell, draw_lots(x, rng, dynamics, 0.0), market.ns[NOW], _next_key(market))
+
+
+@njit(cache=True, nogil=True)
+def _act(market: Market, dynamics: Dynamics) -> bool:
+    ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
+    tally = ladder.tally
+    wrong = _misplaced(market, dynamics)
+    if wrong > 2:
+        return _quote_anew(market, dynamics, wrong - 3)
+    if wrong > 0:
+        return _requote(market, dynamics, wrong - 1)
+    kind = uniform(rng)
+    if kind < dynamics.market_share:
+        buyer = uniform(rng) < 0.5 * (1.0 + dynamics.market_tilt * dynamics.signal * x[PRESSURE])
+        size = np.exp(dynamics.size_sd * normal(rng) + 0.3 * x[LOG_VOLATILITY])
+        lots = np.int64(max(0.4 * dynamics.median_lots * size, dynamics.minimum_lots))
+        market_order(ladder, message, market.feed, buyer, lots, NO_BOUND if buyer else -NO_BOUND, 8, now, True)
+        x[REFERENCE] += (1.0 if buyer else -1.0) * dynamics.impact * np.sqrt(size)
+        return True
+    kind -= dynamics.market_share
+    if kind < dynamics.modify_share:
+        modify_somewhere(ladder, message, x, rng, dynamics, now)
+        return True
+    kind -= dynamics.modify_share
+    if kind < dynamics.amend_share:
+        amend_somewhere(ladder, message, x, rng, dynamics, now)
+        return True
+    resting = tally[BID_ORDERS] + tally[ASK_ORDERS]
+    poor = min(tally[BID_LEVELS], tally[ASK_LEVELS]) <= FEWEST_LEVELS
+    if poor or uniform(rng) * (1.0 + resting / dynamics.target_orders) < 1.0:
+        return add_somewhere(ladder, message, x, rng, dynamics, now, _next_key(market))
+    market.ns[CURSOR] += 1  # walks over all orders, so that none is forgotten where the price left it
+    cancel_somewhere(ladder, message, x, rng, dynamics, now, market.ns[CURSOR])
+    return True
+
+
+@njit(cache=True, nogil=True)
 def _schedule(market: Market, dynamics: Dynamics) -> None:
     """Time of the next action: a self-exciting process, thinned from above while the excitation decays."""
     x, rng, ns = market.x, market.rng, market.ns
+    if _misplaced(market, dynamics) > 0:
+        # Quoters react within microseconds. Were they slow, a window that ends in their retreat would foresee the rest of it.
+        ns[NEXT], ns[JOIN] = ns[NOW] + 1_000 + np.int64(6_000.0 * exponential(rng)), 0
+        return
     if uniform(rng) < dynamics.simultaneous:
         ns[NEXT] = ns[NOW]
         ns[JOIN] = 1 if uniform(rng) < dynamics.joined and market.message.count[EVENTS_HELD] < 500 else 0
@@ -142,63 +224,6 @@ def _schedule(market: Market, dynamics: Dynamics) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _pull_stale_quotes(market: Market, dynamics: Dynamics, side: np.int64) -> None:
-    """Quotes on the wrong side of the reference price: a faster trader takes them, or their owners withdraw them together."""
-    ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
-    if uniform(rng) < 0.12:
-        lots = draw_lots(x, rng, dynamics, 1.2)
-        limit = np.int64(np.floor(x[REFERENCE])) if side == ASK else np.int64(np.ceil(x[REFERENCE]))
-        market_order(ladder, message, market.feed, side == ASK, lots, limit, 4, now, False)
-        return
-    withdrawn = 1 + (uniform(rng) < 0.25) + (uniform(rng) < 0.1)
-    for _ in range(withdrawn):
-        if ladder.tally[BID_LEVELS + side] <= 12:
-            return
-        cell = ladder.tally[BEST_BID + side]
-        if (cell > x[REFERENCE]) if side == ASK else (cell < x[REFERENCE]):
-            return
-        take_away(ladder, message, ladder.levels[HEAD, cell & RING_MASK], now)
-
-
-@njit(cache=True, nogil=True)
-def _act(market: Market, dynamics: Dynamics) -> bool:
-    ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
-    tally = ladder.tally
-    if uniform(rng) < 0.6:
-        if tally[BEST_ASK] < x[REFERENCE] and tally[ASK_LEVELS] > 12:
-            _pull_stale_quotes(market, dynamics, ASK)
-            return True
-        if tally[BEST_BID] > x[REFERENCE] and tally[BID_LEVELS] > 12:
-            _pull_stale_quotes(market, dynamics, BID)
-            return True
-    kind = uniform(rng)
-    if kind < dynamics.market_share:
-        buyer = uniform(rng) < 0.5 * (1.0 + dynamics.market_tilt * dynamics.signal * x[PRESSURE])
-        size = np.exp(dynamics.size_sd * normal(rng) + 0.3 * x[LOG_VOLATILITY])
-        lots = np.int64(max(dynamics.median_lots * size, dynamics.minimum_lots))
-        market_order(ladder, message, market.feed, buyer, lots, NO_BOUND if buyer else -NO_BOUND, 8, now, True)
-        # Square-root impact on what liquidity providers believe, through the slow regime.
-        x[REFERENCE] += (1.0 if buyer else -1.0) * dynamics.impact * np.sqrt(size) * price_impact(x, dynamics)
-        return True
-    kind -= dynamics.market_share
-    if kind < dynamics.modify_share:
-        modify_somewhere(ladder, message, x, rng, dynamics, now)
-        return True
-    kind -= dynamics.modify_share
-    if kind < dynamics.amend_share:
-        amend_somewhere(ladder, message, x, rng, dynamics, now)
-        return True
-    resting = tally[BID_ORDERS] + tally[ASK_ORDERS]
-    poor = min(tally[BID_LEVELS], tally[ASK_LEVELS]) <= 14
-    if poor or uniform(rng) * (1.0 + resting / dynamics.target_orders) < 1.0:
-        market.ns[ORDER_COUNTER] += 1
-        return add_somewhere(ladder, message, x, rng, dynamics, now, np.int64(mix(np.uint64(market.ns[ORDER_COUNTER]))))
-    market.ns[CURSOR] += 1  # walks over all orders, so that none is forgotten where the price left it
-    cancel_somewhere(ladder, message, x, rng, dynamics, now, market.ns[CURSOR])
-    return True
-
-
-@njit(cache=True, nogil=True)
 def _sample(market: Market, dynamics: Dynamics) -> None:
     ladder, x, ns = market.ladder, market.x, market.ns
     row = market.samples[ns[SAMPLES]]
@@ -206,7 +231,7 @@ def _sample(market: Market, dynamics: Dynamics) -> None:
     row[0], row[1] = float(ns[NEXT_SAMPLE]), x[REFERENCE] * width
     row[2] = 0.5 * (cell_tick(ladder, ladder.tally[BEST_BID]) + cell_tick(ladder, ladder.tally[BEST_ASK]))
     row[3], row[4], row[5] = dynamics.signal * x[PRESSURE], dynamics.signal * x[LEAD], x[LOG_VOLATILITY]
-    row[6], row[7] = price_impact(x, dynamics), x[DRIFT] * dynamics.signal * dynamics.regime * width
+    row[6], row[7] = price_impact(x, dynamics), x[DRIFT] * dynamics.signal * dynamics.regime
     ns[SAMPLES] += 1
 
 

@@ -1,13 +1,14 @@
 """The hidden state of the simulated market, advanced on a fixed grid of time.
 
 - log volatility: an Ornstein-Uhlenbeck process that a window shows (rates, distances, sizes follow it);
-- metaorders: large hidden orders, on about 60 % of the time. They tilt the limit-order flow first (`LEAD`), the signs of
-  market orders a little later (`PRESSURE`), and the price only through those market orders' impact;
-- the slow regime: everything that moves the reference price is halved or doubled for minutes, by a two-state chain. No
-  arrival rate, size or distance depends on it;
-- the slow drift of the reference price, too small against the noise to be seen within one window.
-
-`REFERENCE` is the price, in cells, that liquidity providers believe in. Its own noise is a diffusion plus heavy-tailed jumps.
+- metaorders: large hidden orders, on about 60 % of the time. They tilt the limit-order flow first (`LEAD`), a little later
+  the signs of market orders and the repricings (`PRESSURE`);
+- `REFERENCE`: the price, in cells, that liquidity providers believe in. It diffuses a little, and at random moments they
+  reprice: a heavy-tailed step whose mean is the pressure and the slow drift;
+- the slow regime: repricings are halved or doubled for minutes, by a two-state chain. It changes no arrival rate, size,
+  distance or small fluctuation. A window sees one or two repricings, which say little about their scale; the
+  outcomes of the last minute have seen thirty;
+- the slow drift: the mean of the repricings, too small against their noise to be seen within one window.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ SAMPLE_NS = 500_000_000
 # Indices into the float state.
 REFERENCE, EXCITATION, LOG_VOLATILITY, METAORDER, LEAD, PRESSURE, REGIME_STATE, REGIME, DRIFT = range(9)
 STATE_SIZE = 9
-LATENT_COLUMNS = ("ts", "reference_ticks", "mid_ticks", "pressure", "lead", "log_volatility", "impact", "drift_ticks_per_second")
+LATENT_COLUMNS = ("ts", "reference_ticks", "mid_ticks", "pressure", "lead", "log_volatility", "impact", "drift")
 
 
 class Dynamics(NamedTuple):
@@ -52,11 +53,12 @@ class Dynamics(NamedTuple):
     volatility_sd: float
     regime_seconds: float
     drift_seconds: float
-    drift_scale: float  # cells a second
+    drift_scale: float  # of a repricing's mean, in units of its scale
+    pressure_gain: float  # the same for the full pressure
     diffusion: float  # cells a square root of a second
-    jump_rate: float
-    jump_scale: float
-    impact: float  # cells a market order of median size
+    repricing_rate: float
+    repricing_scale: float  # cells
+    impact: float  # cells a market order of median size moves the reference price at once
     half_spread: float
     touch_distance: float
     deep_share: float
@@ -104,11 +106,11 @@ def advance_latent(x: np.ndarray, rng: np.ndarray, dynamics: Dynamics) -> None:
     x[DRIFT] += -x[DRIFT] * dt / dynamics.drift_seconds
     x[DRIFT] += dynamics.drift_scale * np.sqrt(2.0 * dt / dynamics.drift_seconds) * normal(rng)
 
-    # The direction of the drift is information about the future, so the null market has none.
-    move = x[DRIFT] * dt * min(dynamics.signal, 1.0) * min(dynamics.regime, 1.0)
     scale = np.exp(x[LOG_VOLATILITY])
-    move += dynamics.diffusion * np.sqrt(dt) * scale * normal(rng)
-    if uniform(rng) < dynamics.jump_rate * dt:
-        heavy = exponential(rng) * (1.0 if uniform(rng) < 0.9 else 2.5)
-        move += dynamics.jump_scale * scale * heavy * (1.0 if uniform(rng) < 0.5 else -1.0)
-    x[REFERENCE] += move * price_impact(x, dynamics)
+    x[REFERENCE] += dynamics.diffusion * np.sqrt(dt) * scale * normal(rng)
+    if uniform(rng) < dynamics.repricing_rate * np.exp(0.3 * x[LOG_VOLATILITY]) * dt:
+        # Direction is information about the future, so the null market has neither pressure nor drift here.
+        mean = dynamics.signal * (dynamics.pressure_gain * x[PRESSURE] + dynamics.regime * x[DRIFT])
+        noise = exponential(rng) * (1.0 if uniform(rng) < 0.9 else 2.5) * (1.0 if uniform(rng) < 0.5 else -1.0)
+        x[REFERENCE] += dynamics.repricing_scale * scale * (mean + noise) * price_impact(x, dynamics)
+        x[EXCITATION] += 0.25 * dynamics.base_rate  # news sets off a burst of activity, whatever its size
