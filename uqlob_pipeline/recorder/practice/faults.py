@@ -1,10 +1,12 @@
 """What can go wrong between Kraken and a recorder, and what it costs."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from uqlob_pipeline.kraken.snapshot import parse_message
 
+_FIRST_DIGIT = re.compile(rb'("(?:limit_)?price":)(\d)')
 FaultKind = Literal["drop", "silence", "corrupt", "garble", "wrong_checksum", "lose", "delay", "expire_tokens"]
 
 
@@ -34,11 +36,8 @@ def spoilt(line: bytes, kind: FaultKind) -> bytes:
         return b""
     if kind == "garble":
         return line[: len(line) // 2] + b"\x00" + line[len(line) // 2 + 1 :]
-    if kind == "corrupt":  # still good JSON: a price digit for what comes, the order for what goes
+    if kind == "corrupt":  # still good JSON: other prices for what comes, other orders for what goes
         line = line.replace(b'"order_id":"O', b'"order_id":"X')
-        key = b'"limit_price":' if b'"limit_price":' in line else b'"price":'
-        at = line.index(key) + len(key)
-        digit = b"1" if line[at : at + 1] != b"1" else b"2"
-        return line[:at] + digit + line[at + 1 :]
+        return _FIRST_DIGIT.sub(lambda found: found[1] + (b"2" if found[2] == b"1" else b"1"), line)
     checksum = int(parse_message(line)["data"][0]["checksum"])
     return line.replace(b'"checksum":%d' % checksum, b'"checksum":%d' % (checksum ^ 1))
