@@ -17,7 +17,7 @@ from websockets.protocol import State
 
 from uqlob_pipeline.kraken.snapshot import RunningBook, parse_message
 from uqlob_pipeline.recorder.pacing import subscription_cost
-from uqlob_pipeline.recorder.practice.faults import Fault, Gap, spoilt
+from uqlob_pipeline.recorder.practice.faults import Fault, FaultKind, Gap, spoilt
 from uqlob_pipeline.recorder.practice.market import MarketLine, PracticeMarket
 from uqlob_pipeline.recorder.practice.tokens import TokenDesk
 from uqlob_pipeline.recorder.settings import Endpoints
@@ -275,8 +275,7 @@ class PracticeServer:
         listeners = self._listening(one.channel, one.symbol)
         if not listeners or any(gap.end is None for gap in self.gaps):  # one after the other: a gap must have closed
             return False
-        # The checksum covers ten levels: it can only show at once what changes them.
-        if int(parse_message(one.line)["data"][0]["checksum"]) == self.books[one.symbol].checksum():
+        if fault.kind in ("corrupt", "lose") and not self._shows(one, fault.kind):
             return False
         self.faults.popleft()
         if fault.kind == "delay":
@@ -299,6 +298,17 @@ class PracticeServer:
         self.gaps.append(Gap(one.symbol, fault.kind, self.place))
         self._send(one, spoilt(one.line, fault.kind))
         return True
+
+    def _shows(self, one: MarketLine, kind: FaultKind) -> bool:
+        """Whether the very next checksum gives it away: it covers ten levels, and what is undone at once leaves no trace."""
+        twin = RunningBook(self.market.channel, self.market.depth, *self.market.precisions[one.symbol])
+        twin.apply(parse_message(self.books[one.symbol].snapshot_message(one.symbol, one.time)))
+        line = spoilt(one.line, kind)
+        if not line:
+            following = (later for later in self.updates[self.place + 1 :] if later[1:3] == one[1:3])
+            line = next(following, one).line
+        twin.apply(message := parse_message(line))
+        return twin.checksum() != int(message["data"][0]["checksum"])
 
     @staticmethod
     async def _read_by(listener: Listener) -> None:
