@@ -55,18 +55,16 @@ FEWEST_LEVELS = 14  # no market order takes a side below this, and adds go there
 
 
 @njit(cache=True, nogil=True)
-def _note(
-    message: Message, kind: np.int64, side: np.int64, key: np.int64, cell: np.int64, lots: np.int64, time: np.int64
-) -> None:
-    i = message.count[EVENTS_HELD]
+def _note(message: Message, kind: int, side: int, key: int, cell: int, lots: int, time: int) -> None:
+    i = message.counts[EVENTS_HELD]
     message.held[E_KIND, i], message.held[E_SIDE, i], message.held[E_KEY, i] = kind, side, key
     message.held[E_CELL, i], message.held[E_LOTS, i], message.held[E_TIME, i] = cell, lots, time
-    message.count[EVENTS_HELD] = i + 1
+    message.counts[EVENTS_HELD] = i + 1
 
 
 @njit(cache=True, nogil=True)
-def _touch(ladder: Ladder, message: Message, side: np.int64, cell: np.int64) -> None:
-    count = message.count[TOUCHES_HELD]
+def _touch(ladder: Ladder, message: Message, side: int, cell: int) -> None:
+    count = message.counts[TOUCHES_HELD]
     for i in range(count):
         if message.held[T_CELL, i] == cell and message.held[T_SIDE, i] == side:
             return
@@ -75,13 +73,11 @@ def _touch(ladder: Ladder, message: Message, side: np.int64, cell: np.int64) -> 
     message.held[T_LOTS, count] = (
         ladder.levels[LEVEL_LOTS, cell & RING_MASK] if head >= 0 and ladder.orders[SIDE, head] == side else 0
     )
-    message.count[TOUCHES_HELD] = count + 1
+    message.counts[TOUCHES_HELD] = count + 1
 
 
 @njit(cache=True, nogil=True)
-def place_order(
-    ladder: Ladder, message: Message, side: np.int64, cell: np.int64, lots: np.int64, now: np.int64, key: np.int64
-) -> bool:
+def place_order(ladder: Ladder, message: Message, side: int, cell: int, lots: int, now: int, key: int) -> bool:
     _touch(ladder, message, side, cell)
     if insert(ladder, side, cell, lots, now, key) < 0:
         return False
@@ -90,7 +86,7 @@ def place_order(
 
 
 @njit(cache=True, nogil=True)
-def take_away(ladder: Ladder, message: Message, order: np.int64, time: np.int64) -> None:
+def take_away(ladder: Ladder, message: Message, order: int, time: int) -> None:
     side, cell = ladder.orders[SIDE, order], ladder.orders[CELL, order]
     _touch(ladder, message, side, cell)
     _note(message, DELETE, side, ladder.orders[KEY, order], cell, ladder.orders[LOTS, order], time)
@@ -98,7 +94,7 @@ def take_away(ladder: Ladder, message: Message, order: np.int64, time: np.int64)
 
 
 @njit(cache=True, nogil=True)
-def change_size(ladder: Ladder, message: Message, order: np.int64, lots: np.int64, now: np.int64) -> None:
+def change_size(ladder: Ladder, message: Message, order: int, lots: int, now: int) -> None:
     side, cell = ladder.orders[SIDE, order], ladder.orders[CELL, order]
     _touch(ladder, message, side, cell)
     _note(message, MODIFY, side, ladder.orders[KEY, order], cell, lots, now)
@@ -106,18 +102,18 @@ def change_size(ladder: Ladder, message: Message, order: np.int64, lots: np.int6
 
 
 @njit(cache=True, nogil=True)
-def draw_lots(x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, tilt: float) -> np.int64:
+def draw_lots(x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, tilt: float) -> int:
     """Lognormal; four in ten are typed by hand, so round."""
     lots = dynamics.median_lots * np.exp(dynamics.size_sd * normal(rng) + 0.3 * x[LOG_VOLATILITY] + tilt)
     lots = max(lots, dynamics.minimum_lots)
     if uniform(rng) < 0.4:
         unit = 10.0 ** max(np.floor(np.log10(lots)) - 1.0, 0.0)
         lots = np.round(lots / unit) * unit
-    return np.int64(lots)
+    return int(lots)
 
 
 @njit(cache=True, nogil=True)
-def draw_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, side: np.int64) -> np.int64:
+def draw_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, side: int) -> int:
     """Around the reference price, mostly near it, sometimes far; never through the opposite quote (post only)."""
     spread = np.exp(0.5 * x[LOG_VOLATILITY])
     if uniform(rng) < dynamics.deep_share:
@@ -128,13 +124,13 @@ def draw_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics
 
 
 @njit(cache=True, nogil=True)
-def touch_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, side: np.int64) -> np.int64:
+def touch_cell(ladder: Ladder, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, side: int) -> int:
     """Where a fast quoter steps into a wide spread."""
     return _cell_at(ladder, x, side, dynamics.half_spread + 0.7 * exponential(rng))
 
 
 @njit(cache=True, nogil=True)
-def _cell_at(ladder: Ladder, x: np.ndarray, side: np.int64, distance: float) -> np.int64:
+def _cell_at(ladder: Ladder, x: np.ndarray, side: int, distance: float) -> int:
     if side == BID:
         return min(np.int64(np.floor(x[REFERENCE] - distance)), ladder.tally[BEST_ASK] - 1)
     return max(np.int64(np.ceil(x[REFERENCE] + distance)), ladder.tally[BEST_BID] + 1)
@@ -142,7 +138,7 @@ def _cell_at(ladder: Ladder, x: np.ndarray, side: np.int64, distance: float) -> 
 
 @njit(cache=True, nogil=True)
 def add_somewhere(
-    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, key: np.int64
+    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: int, key: int
 ) -> bool:
     tilt = dynamics.signal * x[LEAD]
     side = BID if uniform(rng) < 0.5 * (1.0 + dynamics.add_tilt * tilt) else ASK
@@ -155,9 +151,9 @@ def add_somewhere(
 
 
 @njit(cache=True, nogil=True)
-def pick_order(ladder: Ladder, x: np.ndarray, rng: np.ndarray, side: np.int64) -> np.int64:
+def pick_order(ladder: Ladder, x: np.ndarray, rng: np.ndarray, side: int) -> int:
     """An order of the side, near ones more often: deep ones rest for a long time."""
-    order = np.int64(-1)
+    order = -1
     for _ in range(6):
         order = ladder.pool[side, np.int64(uniform(rng) * ladder.tally[BID_ORDERS + side])]
         distance = abs(ladder.orders[CELL, order] - x[REFERENCE])
@@ -168,7 +164,7 @@ def pick_order(ladder: Ladder, x: np.ndarray, rng: np.ndarray, side: np.int64) -
 
 @njit(cache=True, nogil=True)
 def cancel_somewhere(
-    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64, cursor: np.int64
+    ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: int, cursor: int
 ) -> None:
     tally = ladder.tally
     share = tally[BID_ORDERS] / (tally[BID_ORDERS] + tally[ASK_ORDERS])
@@ -183,7 +179,7 @@ def cancel_somewhere(
 
 
 @njit(cache=True, nogil=True)
-def amend_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64) -> None:
+def amend_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: int) -> None:
     """A new price for an old order: a delete with its old time and an add with the same id."""
     side = BID if uniform(rng) < 0.5 else ASK
     if ladder.tally[BID_LEVELS + side] <= FEWEST_LEVELS:
@@ -195,7 +191,7 @@ def amend_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.nda
 
 
 @njit(cache=True, nogil=True)
-def modify_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: np.int64) -> None:
+def modify_somewhere(ladder: Ladder, message: Message, x: np.ndarray, rng: np.ndarray, dynamics: Dynamics, now: int) -> None:
     side = BID if uniform(rng) < 0.5 else ASK
     order = pick_order(ladder, x, rng, side)
     lots = np.int64(max(ladder.orders[LOTS, order] * (0.3 + 1.4 * uniform(rng)), dynamics.minimum_lots))
@@ -210,24 +206,24 @@ def market_order(
     message: Message,
     feed: Feed,
     buyer: bool,
-    lots: np.int64,
-    limit: np.int64,
-    levels: np.int64,
-    now: np.int64,
+    lots: int,
+    limit: int,
+    levels: int,
+    now: int,
     market: bool,
-) -> np.int64:
+) -> int:
     """Sweep the opposite side up to a limit price and a number of levels. Returns what was filled."""
     side = ASK if buyer else BID
-    filled = np.int64(0)
+    filled = 0
     while lots > 0 and levels > 0 and ladder.tally[BID_LEVELS + side] > FEWEST_LEVELS:
         cell = ladder.tally[BEST_BID + side]
         if (cell > limit) if buyer else (cell < limit):
             break
         order = ladder.levels[HEAD, cell & RING_MASK]
         fill = min(lots, ladder.orders[LOTS, order])
-        i = message.count[FILLS_HELD]
+        i = message.counts[FILLS_HELD]
         message.held[F_CELL, i], message.held[F_LOTS, i] = cell, fill
-        message.count[FILLS_HELD] = i + 1
+        message.counts[FILLS_HELD] = i + 1
         if fill == ladder.orders[LOTS, order]:
             take_away(ladder, message, order, now)
             if ladder.levels[HEAD, cell & RING_MASK] < 0:

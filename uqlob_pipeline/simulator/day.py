@@ -8,16 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from uqlob_pipeline.simulator.calibration import dynamics_for, opening_price
-from uqlob_pipeline.simulator.engine import (
-    BOOK_LOST,
-    BUFFERS_FULL,
-    POOL_EXHAUSTED,
-    REACHED_EVENTS,
-    SAMPLES,
-    advance,
-    new_market,
-    open_market,
-)
+from uqlob_pipeline.simulator.engine import BOOK_LOST, BUFFERS_FULL, POOL_EXHAUSTED, REACHED_EVENTS, advance
 from uqlob_pipeline.simulator.feed import (
     BOOK,
     CHANNELS,
@@ -36,9 +27,10 @@ from uqlob_pipeline.simulator.feed import (
     new_message,
 )
 from uqlob_pipeline.simulator.ladder import BEST_ASK, BEST_BID, empty_ladder
-from uqlob_pipeline.simulator.lines import put_snapshot
+from uqlob_pipeline.simulator.market import SAMPLES, new_market, open_market
 from uqlob_pipeline.simulator.randomness import seed_number
 from uqlob_pipeline.simulator.settings import MarketSettings
+from uqlob_pipeline.simulator.snapshots import put_snapshot
 from uqlob_pipeline.simulator.symbols import symbol_spec
 
 BUFFER_BYTES = 6 << 20
@@ -141,7 +133,7 @@ class SimulatedDay:
         planned = [(at, "garbage") for at in times(faults.garbage_lines)] + [(at, "lose") for at in times(faults.lost_messages)]
         for at in times(faults.reconnects):
             planned += [(at, "mute"), (at + int(faults.gap_seconds * 1e9), "connect")]
-        return sorted((at, what) for at, what in planned if at < self.stop_ns) + [(self.stop_ns, "end")]
+        return [*sorted((at, what) for at, what in planned if at < self.stop_ns), (self.stop_ns, "end")]
 
     def chunks(self) -> Iterator[Chunk]:
         """The day from its first line to its last. Each chunk's buffers are copies."""

@@ -1,7 +1,5 @@
 """The event loop of the simulated market: when the next action happens and which it is."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
@@ -18,8 +16,7 @@ from uqlob_pipeline.simulator.actions import (
     take_away,
     touch_cell,
 )
-from uqlob_pipeline.simulator.borrowing import borrowed
-from uqlob_pipeline.simulator.feed import EVENTS_HELD, LINES, SENT_EVENTS, TOUCHES_HELD, USED, Feed, Message
+from uqlob_pipeline.simulator.feed import EVENTS_HELD, LINES, SENT_EVENTS, USED
 from uqlob_pipeline.simulator.ladder import (
     ASK,
     ASK_LEVELS,
@@ -33,94 +30,44 @@ from uqlob_pipeline.simulator.ladder import (
     NO_BOUND,
     RING_MASK,
     TICKS_PER_CELL,
-    Ladder,
     cell_tick,
 )
 from uqlob_pipeline.simulator.latent import (
     DRIFT,
     EXCITATION,
-    LATENT_COLUMNS,
     LATENT_STEP_NS,
     LEAD,
     LOG_VOLATILITY,
     PRESSURE,
     REFERENCE,
     SAMPLE_NS,
-    STATE_SIZE,
     Dynamics,
     advance_latent,
     price_impact,
-    start_latent,
 )
 from uqlob_pipeline.simulator.lines import close_message, put_heartbeats
-from uqlob_pipeline.simulator.randomness import exponential, mix, normal, uniform
+from uqlob_pipeline.simulator.market import (
+    CURSOR,
+    JOIN,
+    NEXT,
+    NEXT_HEARTBEAT,
+    NEXT_LATENT,
+    NEXT_SAMPLE,
+    NOW,
+    SAMPLES,
+    Market,
+    borrow,
+    next_key,
+)
+from uqlob_pipeline.simulator.randomness import exponential, normal, uniform
 
 # How `advance` ended.
 REACHED_TIME, REACHED_EVENTS, BUFFERS_FULL, POOL_EXHAUSTED, BOOK_LOST = range(5)
-# Indices into Market.ns.
-NOW, NEXT, JOIN, NEXT_LATENT, NEXT_HEARTBEAT, NEXT_SAMPLE, SAMPLES, ORDER_COUNTER, CURSOR = range(9)
 MARGIN_BYTES = 1 << 20
-SEEDED_LEVELS = 320
-
-
-class Market(NamedTuple):
-    """One symbol's market: the book, the hidden state, the clock and the random generator."""
-
-    ladder: Ladder
-    message: Message
-    feed: Feed
-    x: np.ndarray  # the hidden state
-    rng: np.ndarray
-    ns: np.ndarray
-    samples: np.ndarray  # (n, len(LATENT_COLUMNS))
-
-
-def new_market(ladder: Ladder, message: Message, feed: Feed, seed: np.uint64) -> Market:
-    return Market(
-        ladder=ladder,
-        message=message,
-        feed=feed,
-        x=np.zeros(STATE_SIZE),
-        rng=np.array([seed], dtype=np.uint64),
-        ns=np.array([0, 0, 0, 0, 0, 0, 0, int(seed >> np.uint64(2)), 0], dtype=np.int64),
-        samples=np.zeros((4096, len(LATENT_COLUMNS))),
-    )
 
 
 @njit(cache=True, nogil=True)
-def _next_key(market: Market) -> np.int64:
-    market.ns[ORDER_COUNTER] += 1
-    return np.int64(mix(np.uint64(market.ns[ORDER_COUNTER])))
-
-
-@njit(cache=True, nogil=True)
-def open_market(market: Market, dynamics: Dynamics, opening_cell: float, start_ns: np.int64) -> bool:
-    """Seed both sides with resting orders of the last hours, thinner with distance, oldest first in each queue."""
-    x, rng = market.x, market.rng
-    start_latent(x, rng, dynamics)
-    x[REFERENCE] = opening_cell
-    for side in (BID, ASK):
-        sign = -1 if side == BID else 1
-        touch = np.int64(np.floor(opening_cell - 1.0)) if side == BID else np.int64(np.ceil(opening_cell + 1.0))
-        for level in range(SEEDED_LEVELS):
-            if level >= 20 and uniform(rng) > 20.0 / level:
-                continue
-            orders = 1 + np.int64(2.0 * exponential(rng) * np.exp(-level / 25.0))
-            age = np.int64(min(2.0 + level * level * 0.5, 7200.0) * 1e9)
-            for queued in range(orders):
-                time = start_ns - 1 - np.int64(age * (orders - queued - uniform(rng)) / orders)
-                lots, cell = draw_lots(x, rng, dynamics, 0.0), touch + sign * level
-                if not place_order(market.ladder, market.message, side, cell, lots, time, _next_key(market)):
-                    return False
-                market.message.count[EVENTS_HELD], market.message.count[TOUCHES_HELD] = 0, 0
-    ns = market.ns
-    ns[NOW], ns[NEXT], ns[JOIN] = start_ns, start_ns + 1_000_000, 0
-    ns[NEXT_LATENT], ns[NEXT_HEARTBEAT], ns[NEXT_SAMPLE] = start_ns, start_ns + 1_000_000_000, start_ns
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _misplaced(market: Market, dynamics: Dynamics) -> np.int64:
+def _misplaced(market: Market, dynamics: Dynamics) -> int:
     """What is wrong with the quotes: 1 + side that is stale, 3 + side that needs new quotes, 0 for nothing."""
     tally, reference = market.ladder.tally, market.x[REFERENCE]
     wide = dynamics.half_spread + 2.5
@@ -136,7 +83,7 @@ def _misplaced(market: Market, dynamics: Dynamics) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def _requote(market: Market, dynamics: Dynamics, side: np.int64) -> bool:
+def _requote(market: Market, dynamics: Dynamics, side: int) -> bool:
     """Quotes stand on the wrong side of the reference price: a faster trader takes some, or their owners withdraw them."""
     ladder, message, x, rng, now = market.ladder, market.message, market.x, market.rng, market.ns[NOW]
     if uniform(rng) < 0.04:
@@ -153,14 +100,14 @@ def _requote(market: Market, dynamics: Dynamics, side: np.int64) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _quote_anew(market: Market, dynamics: Dynamics, side: np.int64) -> bool:
+def _quote_anew(market: Market, dynamics: Dynamics, side: int) -> bool:
     """Step into a wide spread; or, on a side that has few levels left, put another one behind it."""
     ladder, x, rng = market.ladder, market.x, market.rng
     if ladder.tally[BID_LEVELS + side] > FEWEST_LEVELS:
         cell = touch_cell(ladder, x, rng, dynamics, side)
     else:
         cell = draw_cell(ladder, x, rng, dynamics, side)
-    return place_order(ladder, market.message, side, cell, draw_lots(x, rng, dynamics, 0.0), market.ns[NOW], _next_key(market))
+    return place_order(ladder, market.message, side, cell, draw_lots(x, rng, dynamics, 0.0), market.ns[NOW], next_key(market))
 
 
 @njit(cache=True, nogil=True)
@@ -191,7 +138,7 @@ def _act(market: Market, dynamics: Dynamics) -> bool:
     resting = tally[BID_ORDERS] + tally[ASK_ORDERS]
     poor = min(tally[BID_LEVELS], tally[ASK_LEVELS]) <= FEWEST_LEVELS
     if poor or uniform(rng) * (1.0 + resting / dynamics.target_orders) < 1.0:
-        return add_somewhere(ladder, message, x, rng, dynamics, now, _next_key(market))
+        return add_somewhere(ladder, message, x, rng, dynamics, now, next_key(market))
     market.ns[CURSOR] += 1  # walks over all orders, so that none is forgotten where the price left it
     cancel_somewhere(ladder, message, x, rng, dynamics, now, market.ns[CURSOR])
     return True
@@ -207,7 +154,7 @@ def _schedule(market: Market, dynamics: Dynamics) -> None:
         return
     if uniform(rng) < dynamics.simultaneous:
         ns[NEXT] = ns[NOW]
-        ns[JOIN] = 1 if uniform(rng) < dynamics.joined and market.message.count[EVENTS_HELD] < 500 else 0
+        ns[JOIN] = 1 if uniform(rng) < dynamics.joined and market.message.counts[EVENTS_HELD] < 500 else 0
         return
     x[EXCITATION] += dynamics.branching * dynamics.excitation_decay
     base = dynamics.base_rate * np.exp(0.5 * x[LOG_VOLATILITY])
@@ -245,27 +192,13 @@ def _room(market: Market) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _borrow(market: Market) -> Market:
-    ladder, message, feed = market.ladder, market.message, market.feed
-    return Market(
-        Ladder(borrowed(ladder.orders), borrowed(ladder.levels), borrowed(ladder.pool), borrowed(ladder.tally)),
-        Message(borrowed(message.held), borrowed(message.count)),
-        Feed(borrowed(feed.text), borrowed(feed.lines), borrowed(feed.tally), borrowed(feed.shown), borrowed(feed.symbol)),
-        borrowed(market.x),
-        borrowed(market.rng),
-        borrowed(market.ns),
-        borrowed(market.samples),
-    )
-
-
-@njit(cache=True, nogil=True)
-def advance(market: Market, dynamics: Dynamics, stop_ns: np.int64, stop_events: np.int64) -> np.int64:
+def advance(market: Market, dynamics: Dynamics, stop_ns: int, stop_events: int) -> int:
     """Run until a time, a number of events on the wire, or full buffers; the open message is closed in the first two cases."""
-    market = _borrow(market)
+    market = borrow(market)
     ladder, message, feed, x, rng, ns = market.ladder, market.message, market.feed, market.x, market.rng, market.ns
     tally = ladder.tally
     while True:
-        if feed.tally[SENT_EVENTS] + message.count[EVENTS_HELD] >= stop_events:
+        if feed.tally[SENT_EVENTS] + message.counts[EVENTS_HELD] >= stop_events:
             close_message(ladder, message, feed, ns[NOW])
             if feed.tally[SENT_EVENTS] >= stop_events:
                 return REACHED_EVENTS

@@ -1,4 +1,4 @@
-"""What the subscribers of the simulated exchange hold: the open message, the lines written so far, and what they were last shown."""
+"""What the simulated exchange sends: the open message, the lines written so far, and what subscribers were last shown."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ MESSAGE_EVENTS = 4096
 
 # Rows of Message.held: the events, the levels touched (with their quantity before the message), the fills of one taker.
 E_KIND, E_SIDE, E_KEY, E_CELL, E_LOTS, E_TIME, T_SIDE, T_CELL, T_LOTS, F_CELL, F_LOTS = range(11)
-# Indices into Message.count.
+# Indices into Message.counts.
 EVENTS_HELD, TOUCHES_HELD, FILLS_HELD = range(3)
-# Indices into Feed.tally; USED is followed by the bytes used of each channel's buffer, DEPTH by each channel's depth (0: not wanted).
+# Indices into Feed.tally. From USED on: bytes used of each channel's buffer. From DEPTH on: each channel's depth (0: not wanted).
 SENT_EVENTS, SENT_MESSAGES, SENT_TRADES, SENT_BOOK, TRADE_ID, MUTED, LOSE_NEXT, LOST, LINES, PRICE_PRECISION, QTY_PRECISION = (
     range(11)
 )
@@ -27,7 +27,7 @@ class Message(NamedTuple):
     """The engine message that is being put together. Few arrays: numba counts references to each at every call."""
 
     held: np.ndarray  # int64, (11 rows above, MESSAGE_EVENTS)
-    count: np.ndarray
+    counts: np.ndarray
 
 
 class Feed(NamedTuple):
@@ -58,7 +58,7 @@ def new_feed(symbol: str, precision: tuple[int, int], depth: int, level2: int | 
 
 
 @njit(cache=True, nogil=True)
-def line_done(feed: Feed, channel: np.int64, end: np.int64) -> None:
+def line_done(feed: Feed, channel: int, end: int) -> None:
     """A line was written up to `end`, its newline included."""
     tally = feed.tally
     feed.lines[0, tally[LINES]] = channel
@@ -68,6 +68,6 @@ def line_done(feed: Feed, channel: np.int64, end: np.int64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def beyond(side: np.int64, cell: np.int64, bound: np.int64) -> bool:
+def beyond(side: int, cell: int, bound: int) -> bool:
     """Is a cell deeper than the last one shown?"""
-    return cell < bound if side == BID else cell > bound
+    return bool(cell < bound if side == BID else cell > bound)

@@ -17,11 +17,11 @@ BID, ASK = 0, 1
 RING = 1 << 14
 RING_MASK = RING - 1
 MAX_ORDERS = 1 << 14
-NO_BOUND = np.int64(1) << 60
+NO_BOUND = 1 << 60
 
 # Indices into Ladder.tally.
 BEST_BID, BEST_ASK, BID_LEVELS, ASK_LEVELS, BID_ORDERS, ASK_ORDERS, FREE_ORDERS, TICKS_PER_CELL = range(8)
-# Rows of Ladder.orders: TIME is the insert or amend time in ns, KEY is rendered as the order id, SLOT is the place in Ladder.pool.
+# Rows of Ladder.orders. KEY is rendered as the order id, TIME is the insert or amend time in ns, SLOT the place in Ladder.pool.
 KEY, SIDE, CELL, LOTS, TIME, NEXT_ORDER, PREVIOUS, CRC, DIGITS, SLOT = range(10)
 # Rows of Ladder.levels.
 HEAD, TAIL, LEVEL_LOTS, LEVEL_CRC, LEVEL_DIGITS = range(5)
@@ -71,7 +71,7 @@ _SHIFT = _shift_tables()
 
 
 @njit(cache=True, nogil=True)
-def crc_shift(crc: np.uint32, length: np.int64) -> np.uint32:
+def crc_shift(crc: np.uint32, length: int) -> np.uint32:
     """The CRC register after `length` further zero bytes."""
     k = 0
     while length > 0:
@@ -88,8 +88,8 @@ def crc_shift(crc: np.uint32, length: np.int64) -> np.uint32:
 
 
 @njit(cache=True, nogil=True)
-def digit_count(value: np.int64) -> np.int64:
-    count = np.int64(1)
+def digit_count(value: int) -> int:
+    count = 1
     while value >= 10:
         value //= 10
         count += 1
@@ -97,24 +97,24 @@ def digit_count(value: np.int64) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def cell_tick(ladder: Ladder, cell: np.int64) -> np.int64:
+def cell_tick(ladder: Ladder, cell: int) -> int:
     """The price of a cell in ticks; where a cell spans several ticks, one of them, always the same."""
     width = ladder.tally[TICKS_PER_CELL]
     if width == 1:
         return cell
-    return cell * width + np.int64(mix(np.uint64(cell)) % np.uint64(width))
+    return cell * width + int(mix(np.uint64(cell)) % np.uint64(width))
 
 
 @njit(cache=True, nogil=True)
-def _write_digits(ladder: Ladder, order: np.int64) -> None:
+def _write_digits(ladder: Ladder, order: int) -> None:
     tick, lots = cell_tick(ladder, ladder.orders[CELL, order]), ladder.orders[LOTS, order]
     ladder.orders[CRC, order] = crc_digits(crc_digits(np.uint32(0), tick), lots)
     ladder.orders[DIGITS, order] = digit_count(tick) + digit_count(lots)
 
 
 @njit(cache=True, nogil=True)
-def _refresh_level(ladder: Ladder, place: np.int64) -> None:
-    crc, digits = np.uint32(0), np.int64(0)
+def _refresh_level(ladder: Ladder, place: int) -> None:
+    crc, digits = np.uint32(0), 0
     order = ladder.levels[HEAD, place]
     while order >= 0:
         crc = crc_shift(crc, ladder.orders[DIGITS, order]) ^ np.uint32(ladder.orders[CRC, order])
@@ -124,11 +124,11 @@ def _refresh_level(ladder: Ladder, place: np.int64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def insert(ladder: Ladder, side: np.int64, cell: np.int64, lots: np.int64, time: np.int64, key: np.int64) -> np.int64:
+def insert(ladder: Ladder, side: int, cell: int, lots: int, time: int, key: int) -> int:
     """Join the queue's end. Minus one when the pool of orders is exhausted."""
     tally = ladder.tally
     if tally[FREE_ORDERS] == 0:
-        return np.int64(-1)
+        return -1
     tally[FREE_ORDERS] -= 1
     order = ladder.pool[FREE, tally[FREE_ORDERS]]
     place = cell & RING_MASK
@@ -165,7 +165,7 @@ def insert(ladder: Ladder, side: np.int64, cell: np.int64, lots: np.int64, time:
 
 
 @njit(cache=True, nogil=True)
-def remove(ladder: Ladder, order: np.int64) -> None:
+def remove(ladder: Ladder, order: int) -> None:
     tally = ladder.tally
     side, cell = ladder.orders[SIDE, order], ladder.orders[CELL, order]
     place = cell & RING_MASK
@@ -199,7 +199,7 @@ def remove(ladder: Ladder, order: np.int64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def resize(ladder: Ladder, order: np.int64, lots: np.int64) -> None:
+def resize(ladder: Ladder, order: int, lots: int) -> None:
     """A same-price amendment or a partial fill: the order keeps its place in the queue."""
     place = ladder.orders[CELL, order] & RING_MASK
     ladder.levels[LEVEL_LOTS, place] += lots - ladder.orders[LOTS, order]
@@ -209,7 +209,7 @@ def resize(ladder: Ladder, order: np.int64, lots: np.int64) -> None:
 
 
 @njit(cache=True, nogil=True)
-def deeper(ladder: Ladder, side: np.int64, cell: np.int64) -> np.int64:
+def deeper(ladder: Ladder, side: int, cell: int) -> int:
     """The next occupied cell behind this one; the caller knows that there is one."""
     step = -1 if side == BID else 1
     cell += step
@@ -219,7 +219,7 @@ def deeper(ladder: Ladder, side: np.int64, cell: np.int64) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def boundary(ladder: Ladder, side: np.int64, depth: np.int64) -> np.int64:
+def boundary(ladder: Ladder, side: int, depth: int) -> int:
     """The deepest cell that a feed of so many levels shows; beyond any cell while the side has fewer."""
     if ladder.tally[BID_LEVELS + side] < depth:
         return -NO_BOUND if side == BID else NO_BOUND

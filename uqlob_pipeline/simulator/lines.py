@@ -66,74 +66,75 @@ from uqlob_pipeline.simulator.ladder import (
     level3_checksum,
 )
 from uqlob_pipeline.simulator.rendering import put_decimal, put_integer, put_order_id, put_text, put_time
-
-
-def _text(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), dtype=np.uint8).copy()
-
-
-_UPDATE_3 = _text('{"channel":"level3","type":"update","data":[{"checksum":')
-_SNAPSHOT_3 = _text('{"channel":"level3","type":"snapshot","data":[{"symbol":')
-_UPDATE_2 = _text('{"channel":"book","type":"update","data":[{"symbol":')
-_SNAPSHOT_2 = _text('{"channel":"book","type":"snapshot","data":[{"symbol":')
-_TRADES = _text('{"channel":"trade","type":"update","data":[')
-_HEARTBEAT = _text('{"channel":"heartbeat"}\n')
-_SYMBOL, _CHECKSUM, _TIMESTAMP = _text(',"symbol":'), _text(',"checksum":'), _text(',"timestamp":')
-_BIDS, _ASKS, _END = _text(',"bids":['), _text('],"asks":['), _text("}]}\n")
-_ADD, _MODIFY, _DELETE = (
-    _text('{"event":"add","order_id":'),
-    _text('{"event":"modify","order_id":'),
-    _text('{"event":"delete","order_id":'),
+from uqlob_pipeline.simulator.wording import (
+    TEXT_ADD,
+    TEXT_ASKS,
+    TEXT_BIDS,
+    TEXT_BUY,
+    TEXT_CHECKSUM,
+    TEXT_DELETE,
+    TEXT_END,
+    TEXT_HEARTBEAT,
+    TEXT_LIMIT,
+    TEXT_LIMIT_PRICE,
+    TEXT_MARKET,
+    TEXT_MODIFY,
+    TEXT_ORDER_QTY,
+    TEXT_PRICE,
+    TEXT_QTY,
+    TEXT_SELL,
+    TEXT_SYMBOL,
+    TEXT_TIMESTAMP,
+    TEXT_TRADE_ID,
+    TEXT_TRADE_SYMBOL,
+    TEXT_TRADES,
+    TEXT_UPDATE_2,
+    TEXT_UPDATE_3,
 )
-_ORDER, _LIMIT_PRICE, _ORDER_QTY = _text('{"order_id":'), _text(',"limit_price":'), _text(',"order_qty":')
-_PRICE, _QTY = _text('{"price":'), _text(',"qty":')
-_TRADE_SYMBOL, _BUY, _SELL = _text('{"symbol":'), _text(',"side":"buy","price":'), _text(',"side":"sell","price":')
-_MARKET, _LIMIT, _TRADE_ID = _text(',"ord_type":"market"'), _text(',"ord_type":"limit"'), _text(',"trade_id":')
 
 
 @njit(cache=True, nogil=True)
 def put_heartbeats(feed: Feed) -> None:
     if feed.tally[MUTED]:
         return
-    line_done(feed, LEVEL3, put_text(feed.text[LEVEL3], feed.tally[USED + LEVEL3], _HEARTBEAT))
-    line_done(feed, TRADE, put_text(feed.text[TRADE], feed.tally[USED + TRADE], _HEARTBEAT))
+    line_done(feed, LEVEL3, put_text(feed.text[LEVEL3], feed.tally[USED + LEVEL3], TEXT_HEARTBEAT))
+    line_done(feed, TRADE, put_text(feed.text[TRADE], feed.tally[USED + TRADE], TEXT_HEARTBEAT))
     if feed.tally[DEPTH + 1] > 0:
-        line_done(feed, BOOK, put_text(feed.text[BOOK], feed.tally[USED + BOOK], _HEARTBEAT))
+        line_done(feed, BOOK, put_text(feed.text[BOOK], feed.tally[USED + BOOK], TEXT_HEARTBEAT))
 
 
 @njit(cache=True, nogil=True)
-def _put_order_rest(
-    out: np.ndarray, at: np.int64, precision: tuple, key: np.int64, tick: np.int64, lots: np.int64, time: np.int64
-) -> np.int64:
+def put_order(feed: Feed, at: int, key: int, tick: int, lots: int, time: int) -> int:
+    """An order of the level3 channel, from its id on."""
+    out = feed.text[LEVEL3]
     at = put_order_id(out, at, np.uint64(key))
-    at = put_text(out, at, _LIMIT_PRICE)
-    at = put_decimal(out, at, tick, precision[0])
-    at = put_text(out, at, _ORDER_QTY)
-    at = put_decimal(out, at, lots, precision[1])
-    at = put_text(out, at, _TIMESTAMP)
+    at = put_text(out, at, TEXT_LIMIT_PRICE)
+    at = put_decimal(out, at, tick, feed.tally[PRICE_PRECISION])
+    at = put_text(out, at, TEXT_ORDER_QTY)
+    at = put_decimal(out, at, lots, feed.tally[QTY_PRECISION])
+    at = put_text(out, at, TEXT_TIMESTAMP)
     at = put_time(out, at, time, 9)
     out[at] = 125
     return at + 1
 
 
 @njit(cache=True, nogil=True)
-def _put_level3_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64, side: np.int64, bound: np.int64) -> tuple:
+def _put_level3_side(ladder: Ladder, message: Message, feed: Feed, at: int, side: int, bound: int) -> tuple:
     """The side's events that its subscribers can see, then the orders of the levels that come back into the depth."""
     out, sent = feed.text[LEVEL3], 0
     before = feed.shown[LEVEL3, side]
-    for i in range(message.count[EVENTS_HELD]):
+    for i in range(message.counts[EVENTS_HELD]):
         if message.held[E_SIDE, i] != side or beyond(side, message.held[E_CELL, i], before):
             continue
         if sent > 0:
             out[at] = 44
             at += 1
         kind = message.held[E_KIND, i]
-        at = put_text(out, at, _ADD if kind == ADD else (_MODIFY if kind == MODIFY else _DELETE))
+        at = put_text(out, at, TEXT_ADD if kind == ADD else (TEXT_MODIFY if kind == MODIFY else TEXT_DELETE))
         tick = cell_tick(ladder, message.held[E_CELL, i])
-        at = _put_order_rest(
-            out,
+        at = put_order(
+            feed,
             at,
-            (feed.tally[PRICE_PRECISION], feed.tally[QTY_PRECISION]),
             message.held[E_KEY, i],
             tick,
             message.held[E_LOTS, i],
@@ -152,12 +153,11 @@ def _put_level3_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64,
                 if sent > 0:
                     out[at] = 44
                     at += 1
-                at = put_text(out, at, _ADD)
+                at = put_text(out, at, TEXT_ADD)
                 tick = cell_tick(ladder, cell)
-                at = _put_order_rest(
-                    out,
+                at = put_order(
+                    feed,
                     at,
-                    (feed.tally[PRICE_PRECISION], feed.tally[QTY_PRECISION]),
                     ladder.orders[KEY, order],
                     tick,
                     ladder.orders[LOTS, order],
@@ -169,37 +169,37 @@ def _put_level3_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64,
 
 
 @njit(cache=True, nogil=True)
-def _level_lots(ladder: Ladder, side: np.int64, cell: np.int64) -> np.int64:
+def _level_lots(ladder: Ladder, side: int, cell: int) -> int:
     """A level can change sides within one message: for the side that lost it, it is empty."""
     place = cell & RING_MASK
     head = ladder.levels[HEAD, place]
-    return ladder.levels[LEVEL_LOTS, place] if head >= 0 and ladder.orders[SIDE, head] == side else np.int64(0)
+    return ladder.levels[LEVEL_LOTS, place] if head >= 0 and ladder.orders[SIDE, head] == side else 0
 
 
 @njit(cache=True, nogil=True)
-def _put_level(ladder: Ladder, feed: Feed, at: np.int64, side: np.int64, cell: np.int64, first: bool) -> np.int64:
+def put_level(ladder: Ladder, feed: Feed, at: int, side: int, cell: int, first: bool) -> int:
     out = feed.text[BOOK]
     if not first:
         out[at] = 44
         at += 1
-    at = put_text(out, at, _PRICE)
+    at = put_text(out, at, TEXT_PRICE)
     at = put_decimal(out, at, cell_tick(ladder, cell), feed.tally[PRICE_PRECISION])
-    at = put_text(out, at, _QTY)
+    at = put_text(out, at, TEXT_QTY)
     at = put_decimal(out, at, _level_lots(ladder, side, cell), feed.tally[QTY_PRECISION])
     out[at] = 125
     return at + 1
 
 
 @njit(cache=True, nogil=True)
-def _put_book_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64, side: np.int64, bound: np.int64) -> tuple:
+def _put_book_side(ladder: Ladder, message: Message, feed: Feed, at: int, side: int, bound: int) -> tuple:
     sent = 0
     before = feed.shown[BOOK, side]
-    for i in range(message.count[TOUCHES_HELD]):
+    for i in range(message.counts[TOUCHES_HELD]):
         cell = message.held[T_CELL, i]
         if message.held[T_SIDE, i] != side or beyond(side, cell, before) or beyond(side, cell, bound):
             continue
         if _level_lots(ladder, side, cell) != message.held[T_LOTS, i]:
-            at = _put_level(ladder, feed, at, side, cell, sent == 0)
+            at = put_level(ladder, feed, at, side, cell, sent == 0)
             sent += 1
     if bound != before and beyond(side, bound, before) and ladder.tally[BID_LEVELS + side] > 0:
         cell = ladder.tally[BEST_BID + side]
@@ -207,7 +207,7 @@ def _put_book_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64, s
             if level > 0:
                 cell = deeper(ladder, side, cell)
             if beyond(side, cell, before):
-                at = _put_level(ladder, feed, at, side, cell, sent == 0)
+                at = put_level(ladder, feed, at, side, cell, sent == 0)
                 sent += 1
     return at, sent
 
@@ -215,7 +215,7 @@ def _put_book_side(ladder: Ladder, message: Message, feed: Feed, at: np.int64, s
 @njit(cache=True, nogil=True)
 def _touches_best_levels(ladder: Ladder, message: Message) -> bool:
     bid, ask = boundary(ladder, BID, 8), boundary(ladder, ASK, 8)
-    for i in range(message.count[TOUCHES_HELD]):
+    for i in range(message.counts[TOUCHES_HELD]):
         side = message.held[T_SIDE, i]
         if not beyond(side, message.held[T_CELL, i], bid if side == BID else ask):
             return True
@@ -223,9 +223,9 @@ def _touches_best_levels(ladder: Ladder, message: Message) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def close_message(ladder: Ladder, message: Message, feed: Feed, now: np.int64) -> None:
+def close_message(ladder: Ladder, message: Message, feed: Feed, now: int) -> None:
     """Render what was collected, with the checksum of the book after the whole of it."""
-    if message.count[EVENTS_HELD] == 0:
+    if message.counts[EVENTS_HELD] == 0:
         return
     tally = feed.tally
     bid, ask = boundary(ladder, BID, feed.tally[DEPTH + LEVEL3]), boundary(ladder, ASK, feed.tally[DEPTH + LEVEL3])
@@ -236,19 +236,19 @@ def close_message(ladder: Ladder, message: Message, feed: Feed, now: np.int64) -
         silent = True
     if not silent:
         out = feed.text[LEVEL3]
-        at = put_text(out, tally[USED + LEVEL3], _UPDATE_3)
+        at = put_text(out, tally[USED + LEVEL3], TEXT_UPDATE_3)
         at = put_integer(out, at, np.int64(level3_checksum(ladder)))
-        at = put_text(out, at, _SYMBOL)
+        at = put_text(out, at, TEXT_SYMBOL)
         at = put_text(out, at, feed.symbol)
-        at = put_text(out, at, _TIMESTAMP)
+        at = put_text(out, at, TEXT_TIMESTAMP)
         at = put_time(out, at, now, 9)
-        at = put_text(out, at, _BIDS)
+        at = put_text(out, at, TEXT_BIDS)
         at, bids = _put_level3_side(ladder, message, feed, at, BID, bid)
-        at = put_text(out, at, _ASKS)
+        at = put_text(out, at, TEXT_ASKS)
         at, asks = _put_level3_side(ladder, message, feed, at, ASK, ask)
         if bids + asks > 0:
             out[at] = 93
-            line_done(feed, LEVEL3, put_text(out, at + 1, _END))
+            line_done(feed, LEVEL3, put_text(out, at + 1, TEXT_END))
             tally[SENT_EVENTS] += bids + asks
             tally[SENT_MESSAGES] += 1
     feed.shown[LEVEL3, BID], feed.shown[LEVEL3, ASK] = bid, ask
@@ -256,106 +256,55 @@ def close_message(ladder: Ladder, message: Message, feed: Feed, now: np.int64) -
         bid, ask = boundary(ladder, BID, feed.tally[DEPTH + BOOK]), boundary(ladder, ASK, feed.tally[DEPTH + BOOK])
         if not silent:
             out = feed.text[BOOK]
-            at = put_text(out, tally[USED + BOOK], _UPDATE_2)
+            at = put_text(out, tally[USED + BOOK], TEXT_UPDATE_2)
             at = put_text(out, at, feed.symbol)
-            at = put_text(out, at, _BIDS)
+            at = put_text(out, at, TEXT_BIDS)
             at, bids = _put_book_side(ladder, message, feed, at, BID, bid)
-            at = put_text(out, at, _ASKS)
+            at = put_text(out, at, TEXT_ASKS)
             at, asks = _put_book_side(ladder, message, feed, at, ASK, ask)
             if bids + asks > 0:
                 out[at] = 93
-                at = put_text(out, at + 1, _CHECKSUM)
+                at = put_text(out, at + 1, TEXT_CHECKSUM)
                 at = put_integer(out, at, np.int64(book_checksum(ladder)))
-                at = put_text(out, at, _TIMESTAMP)
+                at = put_text(out, at, TEXT_TIMESTAMP)
                 at = put_time(out, at, now, 6)
-                line_done(feed, BOOK, put_text(out, at, _END))
+                line_done(feed, BOOK, put_text(out, at, TEXT_END))
                 tally[SENT_BOOK] += 1
         feed.shown[BOOK, BID], feed.shown[BOOK, ASK] = bid, ask
-    message.count[EVENTS_HELD], message.count[TOUCHES_HELD] = 0, 0
+    message.counts[EVENTS_HELD], message.counts[TOUCHES_HELD] = 0, 0
 
 
 @njit(cache=True, nogil=True)
-def put_trades(ladder: Ladder, message: Message, feed: Feed, now: np.int64, buyer: bool, market: bool) -> None:
+def put_trades(ladder: Ladder, message: Message, feed: Feed, now: int, buyer: bool, market: bool) -> None:
     """One trade message a taker: a fill a maker. Its time is cut to microseconds, so never after the book message's."""
     tally = feed.tally
-    fills = message.count[FILLS_HELD]
-    message.count[FILLS_HELD] = 0
+    fills = message.counts[FILLS_HELD]
+    message.counts[FILLS_HELD] = 0
     if fills == 0:
         return
     if tally[MUTED]:
         tally[TRADE_ID] += fills
         return
     out = feed.text[TRADE]
-    at = put_text(out, tally[USED + TRADE], _TRADES)
+    at = put_text(out, tally[USED + TRADE], TEXT_TRADES)
     for i in range(fills):
         if i > 0:
             out[at] = 44
             at += 1
-        at = put_text(out, at, _TRADE_SYMBOL)
+        at = put_text(out, at, TEXT_TRADE_SYMBOL)
         at = put_text(out, at, feed.symbol)
-        at = put_text(out, at, _BUY if buyer else _SELL)
+        at = put_text(out, at, TEXT_BUY if buyer else TEXT_SELL)
         at = put_decimal(out, at, cell_tick(ladder, message.held[F_CELL, i]), feed.tally[PRICE_PRECISION])
-        at = put_text(out, at, _QTY)
+        at = put_text(out, at, TEXT_QTY)
         at = put_decimal(out, at, message.held[F_LOTS, i], feed.tally[QTY_PRECISION])
-        at = put_text(out, at, _MARKET if market else _LIMIT)
-        at = put_text(out, at, _TRADE_ID)
+        at = put_text(out, at, TEXT_MARKET if market else TEXT_LIMIT)
+        at = put_text(out, at, TEXT_TRADE_ID)
         tally[TRADE_ID] += 1
         at = put_integer(out, at, tally[TRADE_ID])
-        at = put_text(out, at, _TIMESTAMP)
+        at = put_text(out, at, TEXT_TIMESTAMP)
         at = put_time(out, at, now, 6)
         out[at] = 125
         at += 1
     out[at], out[at + 1], out[at + 2] = 93, 125, 10
     line_done(feed, TRADE, at + 3)
     tally[SENT_TRADES] += fills
-
-
-@njit(cache=True, nogil=True)
-def _put_snapshot_side(ladder: Ladder, feed: Feed, channel: np.int64, at: np.int64, side: np.int64) -> np.int64:
-    cell, first = ladder.tally[BEST_BID + side], True
-    for level in range(min(feed.tally[DEPTH + channel], ladder.tally[BID_LEVELS + side])):
-        if level > 0:
-            cell = deeper(ladder, side, cell)
-        if channel == BOOK:
-            at = _put_level(ladder, feed, at, side, cell, first)
-            first = False
-            continue
-        order = ladder.levels[HEAD, cell & RING_MASK]
-        while order >= 0:
-            if not first:
-                feed.text[LEVEL3][at] = 44
-                at += 1
-            first = False
-            at = put_text(feed.text[LEVEL3], at, _ORDER)
-            at = _put_order_rest(
-                feed.text[LEVEL3], at, (feed.tally[PRICE_PRECISION], feed.tally[QTY_PRECISION]), ladder.orders[KEY, order], cell_tick(ladder, cell),
-                ladder.orders[LOTS, order], ladder.orders[TIME, order],
-            )  # fmt: skip
-            order = ladder.orders[NEXT_ORDER, order]
-    return at
-
-
-@njit(cache=True, nogil=True)
-def put_snapshot(ladder: Ladder, feed: Feed, channel: np.int64, now: np.int64) -> None:
-    """The whole visible book; what the subscriber knows from here on."""
-    tally = feed.tally
-    for side in (BID, ASK):
-        feed.shown[channel, side] = boundary(ladder, side, feed.tally[DEPTH + channel])
-    out = feed.text[LEVEL3] if channel == LEVEL3 else feed.text[BOOK]
-    at = put_text(out, tally[USED + channel], _SNAPSHOT_3 if channel == LEVEL3 else _SNAPSHOT_2)
-    at = put_text(out, at, feed.symbol)
-    if channel == LEVEL3:
-        at = put_text(out, at, _CHECKSUM)
-        at = put_integer(out, at, np.int64(level3_checksum(ladder)))
-    at = put_text(out, at, _BIDS)
-    at = _put_snapshot_side(ladder, feed, channel, at, BID)
-    at = put_text(out, at, _ASKS)
-    at = _put_snapshot_side(ladder, feed, channel, at, ASK)
-    out[at] = 93
-    at += 1
-    if channel == BOOK:
-        at = put_text(out, at, _CHECKSUM)
-        at = put_integer(out, at, np.int64(book_checksum(ladder)))
-    at = put_text(out, at, _TIMESTAMP)
-    at = put_time(out, at, now, 9 if channel == LEVEL3 else 6)
-    line_done(feed, channel, put_text(out, at, _END))

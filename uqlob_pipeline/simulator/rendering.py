@@ -10,14 +10,14 @@ _KEY_SPREAD = np.uint64(0xD6E8FEB86659FD93)
 
 
 @njit(cache=True, nogil=True)
-def put_text(out: np.ndarray, at: np.int64, text: np.ndarray) -> np.int64:
+def put_text(out: np.ndarray, at: int, text: np.ndarray) -> int:
     for i in range(text.size):
         out[at + i] = text[i]
     return at + text.size
 
 
 @njit(cache=True, nogil=True)
-def put_integer(out: np.ndarray, at: np.int64, value: np.int64) -> np.int64:
+def put_integer(out: np.ndarray, at: int, value: int) -> int:
     size = 1
     rest = value
     while rest >= 10:
@@ -30,7 +30,7 @@ def put_integer(out: np.ndarray, at: np.int64, value: np.int64) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def put_padded(out: np.ndarray, at: np.int64, value: np.int64, width: np.int64) -> np.int64:
+def put_padded(out: np.ndarray, at: int, value: int, width: int) -> int:
     for i in range(width - 1, -1, -1):
         out[at + i] = 48 + value % 10
         value //= 10
@@ -38,7 +38,7 @@ def put_padded(out: np.ndarray, at: np.int64, value: np.int64, width: np.int64) 
 
 
 @njit(cache=True, nogil=True)
-def put_decimal(out: np.ndarray, at: np.int64, units: np.int64, precision: np.int64) -> np.int64:
+def put_decimal(out: np.ndarray, at: int, units: int, precision: int) -> int:
     """units * 10^-precision at full precision: trailing zeros stay, as on the wire."""
     scale = np.int64(1)
     for _ in range(precision):
@@ -49,7 +49,7 @@ def put_decimal(out: np.ndarray, at: np.int64, units: np.int64, precision: np.in
 
 
 @njit(cache=True, nogil=True)
-def put_time(out: np.ndarray, at: np.int64, ns: np.int64, decimals: np.int64) -> np.int64:
+def put_time(out: np.ndarray, at: int, ns: int, decimals: int) -> int:
     """RFC 3339 in UTC, quoted, the fraction truncated to so many decimals."""
     seconds, fraction = ns // _SECOND, ns % _SECOND
     days, of_day = seconds // _DAY_SECONDS, seconds % _DAY_SECONDS
@@ -85,7 +85,7 @@ def put_time(out: np.ndarray, at: np.int64, ns: np.int64, decimals: np.int64) ->
 
 
 @njit(cache=True, nogil=True)
-def put_order_id(out: np.ndarray, at: np.int64, key: np.uint64) -> np.int64:
+def put_order_id(out: np.ndarray, at: int, key: np.uint64) -> int:
     """Kraken's form, OXXXXX-XXXXX-XXXXXX in base 32, from a 64-bit key; quoted."""
     out[at] = 34
     out[at + 1] = 79
