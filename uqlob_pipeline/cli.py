@@ -2,8 +2,14 @@
 
 import typer
 
+from uqlob_pipeline.benchmarks.evaluation import evaluation
+from uqlob_pipeline.benchmarks.ingest import ingest
 from uqlob_pipeline.kraken.command import import_dumps
+from uqlob_pipeline.operate import demo, materialize, status
+from uqlob_pipeline.recorder.command import record
+from uqlob_pipeline.report.command import report
 from uqlob_pipeline.simulator.command import simulate
+from uqlob_pipeline.ui import ui
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -13,3 +19,16 @@ app = typer.Typer(
 )
 app.command()(simulate)
 app.command("import")(import_dumps)
+app.command()(record)
+app.command()(materialize)
+app.command()(status)
+app.command()(report)
+app.command()(ui)
+app.command()(demo)
+
+bench = typer.Typer(
+    no_args_is_help=True, help="Performance, as ratios measured in one run; each benchmark prints one JSON object with --json."
+)
+bench.command()(ingest)
+bench.command()(evaluation)
+app.add_typer(bench, name="bench")

@@ -1,0 +1,41 @@
+"""The Dagster instance that the terminal, the UI and the daemon share, and what a run looks like in a terminal."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+PROJECT = Path(__file__).parent.parent
+
+
+def use_dagster_home() -> Path:
+    """DAGSTER_HOME, or the project's own dagster_home, made known to everything started from here."""
+    home = Path(os.environ.get("DAGSTER_HOME") or PROJECT / "dagster_home").absolute()
+    if not (home / "dagster.yaml").is_file():
+        raise FileNotFoundError(f"{home} has no dagster.yaml: set DAGSTER_HOME to the project's dagster_home directory")
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
+class _TerminalHandler(logging.Handler):
+    """Prints what an asset says, without Dagster's own bookkeeping around it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        meta: dict[str, Any] = getattr(record, "dagster_meta", None) or {}
+        if meta.get("dagster_event") is not None:
+            return
+        said = meta.get("orig_message") or record.getMessage()
+        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        print(f"    {mark}{said}", flush=True)
+
+
+@dg.logger(config_schema={}, description="What the assets say, one line each: for runs started from a terminal.")
+def terminal_logger(_: dg.InitLoggerContext) -> logging.Logger:
+    logger = logging.Logger("uqlob", level=logging.INFO)
+    logger.addHandler(_TerminalHandler())
+    return logger
+
+
+TERMINAL_RUN_CONFIG: dict[str, Any] = {"loggers": {"terminal": {}}}

@@ -1,0 +1,160 @@
+"""Materialises any part of the DAG from a terminal, on the same Dagster instance as the UI.
+
+What is current is left alone; what is missing or stale is made in the order of the DAG, a run for as many days as
+lie together, a run for each symbol, a run for each model.
+"""
+
+import datetime as dt
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from uqlob_pipeline.assets.days import DAYS_PER_RUN
+from uqlob_pipeline.instance import TERMINAL_RUN_CONFIG
+from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
+from uqlob_pipeline.partitions import asset_day_key, model_partition_key
+from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.status import TABLES, Key, Table, keys_of
+
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+
+
+class MaterializeFailed(Exception):
+    """A run failed; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of the DAG; empty means everything that is there."""
+
+    assets: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = ()
+    first: dt.date | None = None
+    last: dt.date | None = None
+    horizons: tuple[int, ...] = ()
+    force: bool = False
+
+
+@dataclass
+class Run:
+    """One Dagster run: some tables for a stretch of partitions."""
+
+    tables: list[str]
+    keys: list[Key]
+    reasons: set[str] = field(default_factory=set)
+
+    @property
+    def title(self) -> str:
+        if isinstance(self.keys[0], AssetDay):
+            days = [key.date for key in self.keys if isinstance(key, AssetDay)]
+            span = f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days)} days"
+            return f"{', '.join(self.tables)}: {self.keys[0].symbol} {span}"
+        where = "" if self.keys[0] is None else f": {self.keys[0]}"
+        return f"{', '.join(self.tables)}{where}"
+
+    def partition_arguments(self) -> dict[str, object]:
+        first, last = self.keys[0], self.keys[-1]
+        if isinstance(first, AssetDay) and isinstance(last, AssetDay):
+            if first == last:
+                return {"partition_key": asset_day_key(first)}
+            return {"tags": {RANGE_START: str(asset_day_key(first)), RANGE_END: str(asset_day_key(last))}}
+        if isinstance(first, ModelKey):
+            return {"partition_key": model_partition_key(first)}
+        return {} if first is None else {"partition_key": first}
+
+
+def stretches(days: list[AssetDay]) -> Iterator[list[AssetDay]]:
+    """Days of one symbol that follow one another without a gap, at most as many as a run takes."""
+    together: list[AssetDay] = []
+    for day in sorted(days, key=lambda d: (d.symbol, d.date)):
+        follows = together and together[-1].symbol == day.symbol and day.date - together[-1].date == dt.timedelta(days=1)
+        if together and (not follows or len(together) == DAYS_PER_RUN):
+            yield together
+            together = []
+        together.append(day)
+    if together:
+        yield together
+
+
+def chosen_days(lake: Lake, profile: Profile, choice: Choice) -> list[AssetDay]:
+    """The recorded asset-days of the profile's symbols within the choice."""
+    return [
+        day
+        for day in lake.recorded_days()
+        if day.symbol in profile.instruments
+        and day.date >= (choice.first or profile.first_day)
+        and (choice.last is None or day.date <= choice.last)
+    ]
+
+
+def legs(choice: Choice) -> list[list[Table]]:
+    """The chosen tables in the DAG's order, those together that have the same grain and so can share a run."""
+    chosen = [table for table in TABLES if not choice.assets or table.asset in choice.assets]
+    return [list(leg) for _, leg in itertools.groupby(chosen, key=lambda table: table.grain)]
+
+
+def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> list[Run]:
+    """What would have to run now for one leg. What comes after a stale table is made from it, and so is stale too."""
+    symbols = list(choice.symbols) or profile.symbols
+    horizons = list(choice.horizons) or list(profile.evaluation.horizons_s)
+    by_tables: dict[tuple[str, ...], dict[Key, str]] = {}
+    for key in keys_of(leg[0], symbols, chosen_days(lake, profile, choice), horizons):
+        for place, table in enumerate(leg):
+            why = "asked for" if choice.force else table.why_stale(lake, profile, key)
+            if why:
+                by_tables.setdefault(tuple(t.asset for t in leg[place:]), {})[key] = why
+                break
+    runs = []
+    for tables, stale in by_tables.items():
+        days = [key for key in stale if isinstance(key, AssetDay)]
+        parts: list[list[Key]] = [list(together) for together in stretches(days)] if days else [[key] for key in stale]
+        runs += [Run(list(tables), part, {stale[key] for key in part}) for part in parts]
+    return runs
+
+
+def materialize_choice(
+    defs: dg.Definitions, lake: Lake, profile: Profile, choice: Choice, say: Callable[[str], None], instance: dg.DagsterInstance
+) -> int:
+    """Bring the chosen part of the DAG up to date; returns the number of runs that it took."""
+    known = [table.asset for table in TABLES]
+    unknown = set(choice.assets) - set(known)
+    if unknown:
+        raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    for symbol in choice.symbols:
+        profile.instrument(symbol)
+    job = defs.get_implicit_global_asset_job_def()
+    count = 0
+    for leg in legs(choice):
+        runs = runs_for(leg, lake, profile, choice)
+        for number, run in enumerate(runs, 1):
+            started = time.monotonic()
+            place = f" ({number} of {len(runs)})" if len(runs) > 1 else ""
+            say(f"{run.title}{place}: {'; '.join(sorted(run.reasons))}")
+            result = job.execute_in_process(
+                instance=instance,
+                asset_selection=[dg.AssetKey(name) for name in run.tables],
+                run_config=TERMINAL_RUN_CONFIG,
+                raise_on_error=False,
+                **run.partition_arguments(),  # type: ignore[arg-type]
+            )
+            count += 1
+            if not result.success:
+                raise MaterializeFailed(f"{run.title} failed: {failure_of(result)} (run {result.run_id})")
+            say(f"  done in {time.monotonic() - started:.1f} s")
+    return count
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
+    """What the failed step said, without Dagster's stack."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return data.user_failure_data.description
+            if data.error is not None:
+                cause = data.error.cause or data.error
+                return cause.message.strip()
+    return "see the run in the Dagster UI"

@@ -1,0 +1,173 @@
+"""`uqlob materialize`, `uqlob status` and `uqlob demo`: the pipeline from a terminal."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LakeOption = Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")]
+ProfileOption = Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")]
+
+
+def _prepare(lake: Path | None, profile: str | None) -> None:
+    """What the definitions read is the environment: say there what the options said."""
+    import os
+
+    from uqlob_pipeline.instance import use_dagster_home
+
+    if lake is not None:
+        os.environ["UQLOB_LAKE"] = str(lake.absolute())
+    if profile is not None:
+        os.environ["UQLOB_PROFILE"] = profile
+    use_dagster_home()
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _fail(error: Exception) -> typer.Exit:
+    from rich.console import Console
+
+    Console(stderr=True).print(str(error), style="red", markup=False, highlight=False)
+    return typer.Exit(1)
+
+
+def materialize(
+    select: Annotated[str | None, typer.Option(help="Assets, separated by commas (default: all).")] = None,
+    symbols: Annotated[str | None, typer.Option(help="Symbols such as BTC-USD,ETH-USD (default: the profile's).")] = None,
+    first: Annotated[str | None, typer.Option("--from", help="First day, YYYY-MM-DD (default: the first recorded).")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="Last day, YYYY-MM-DD (default: the last recorded).")] = None,
+    horizons: Annotated[str | None, typer.Option(help="Horizons in seconds, such as 5,10 (default: the profile's).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Make what is current as well.")] = False,
+    lake: LakeOption = None,
+    profile: ProfileOption = None,
+) -> None:
+    """Bring any part of the DAG up to date, in its order, on the instance that the Dagster UI shows.
+
+    What is current is left alone, so that a second call takes seconds and an interrupted one goes on where it was.
+    Example: uqlob materialize --select book_events --symbols BTC-USD --from 2026-01-13
+    """
+    import datetime as dt
+
+    from uqlob_pipeline.materialize import Choice
+    from uqlob_pipeline.profile import ProfileError
+
+    _prepare(lake, profile)
+    try:
+        choice = Choice(
+            assets=_split(select),
+            symbols=_split(symbols),
+            first=dt.date.fromisoformat(first) if first else None,
+            last=dt.date.fromisoformat(last) if last else None,
+            horizons=tuple(int(h.removesuffix("s")) for h in _split(horizons)),
+            force=force,
+        )
+        _materialize(choice)
+    except (ProfileError, ValueError) as error:
+        raise _fail(error) from error
+
+
+def _materialize(choice: "Choice") -> int:  # noqa: F821
+    import dagster as dg
+
+    from uqlob_pipeline.lake import Lake
+    from uqlob_pipeline.materialize import MaterializeFailed, materialize_choice
+    from uqlob_pipeline.profile import load_profile
+
+    profile, lake = load_profile(), Lake()
+    from uqlob_pipeline.definitions import defs
+
+    started = time.monotonic()
+    try:
+        with dg.DagsterInstance.get() as instance:
+            runs = materialize_choice(defs, lake, profile, choice, lambda line: print(line, flush=True), instance)
+    except MaterializeFailed as error:
+        raise _fail(error) from error
+    print(f"{runs} run(s) in {time.monotonic() - started:.0f} s" if runs else "everything chosen is current")
+    return runs
+
+
+def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
+    """Say what the lake holds and what is stale, and why: trained on other data, made with other settings or code."""
+    from collections import Counter
+
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    from uqlob_pipeline.lake import Lake
+    from uqlob_pipeline.materialize import Choice, chosen_days
+    from uqlob_pipeline.profile import load_profile
+    from uqlob_pipeline.status import NOT_THERE, TABLES, keys_of
+
+    _prepare(lake, profile)
+    settings, place = load_profile(), Lake()
+    days = chosen_days(place, settings, Choice())
+    grid = Grid(title=f"{place.root}, profile {settings.name}, {len(days)} recorded asset-days")
+    for column in ("asset", "current", "stale", "missing", "why"):
+        grid.add_column(column, justify="right" if column in ("current", "stale", "missing") else "left")
+    for table in TABLES:
+        keys = keys_of(table, settings.symbols, days, list(settings.evaluation.horizons_s))
+        reasons = {key: table.why_stale(place, settings, key) for key in keys}
+        stale = Counter(why for why in reasons.values() if why and why != NOT_THERE)
+        missing = sum(why == NOT_THERE for why in reasons.values())
+        why = "; ".join(f"{reason} ({count})" for reason, count in stale.most_common(3))
+        grid.add_row(table.asset, str(len(keys) - missing - stale.total()), str(stale.total()), str(missing), why)
+    Console().print(grid)
+
+
+def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
+    """Simulate the profile's market and run the whole DAG on it, then print what came out and where to look.
+
+    Interrupted and started again it goes on where it was; when all is done a second call takes seconds.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from uqlob_pipeline.lake import Lake, sweep_temporaries
+    from uqlob_pipeline.materialize import Choice
+    from uqlob_pipeline.profile import ProfileError, load_profile
+
+    _prepare(lake, profile)
+    try:
+        settings, place = load_profile(), Lake()
+    except ProfileError as error:
+        raise _fail(error) from error
+    if settings.simulation is None:
+        raise _fail(
+            ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
+        )
+    from uqlob_pipeline.simulator import MarketSettings, simulate_day
+
+    sweep_temporaries(place.root)
+    chosen = settings.simulation
+    market = MarketSettings(
+        seed=chosen.seed,
+        hours=chosen.hours,
+        events_per_second=chosen.events_per_second,
+        signal=chosen.signal,
+        regime=chosen.regime,
+    )
+    days = [(symbol, day) for symbol in settings.symbols for day in settings.days(symbol, "train", "validation", "test")]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    events = 0
+    with Progress(*columns, console=Console()) as progress:
+        task = progress.add_task("simulating asset-days", total=len(days))
+        for symbol, day in days:
+            events += simulate_day(place.root, symbol, day, market).events
+            progress.advance(task)
+    print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.root}/raw", flush=True)
+    _materialize(Choice())
+    _summary(place, settings)
+
+
+def _summary(lake: "Lake", profile: "Profile") -> None:  # noqa: F821
+    from rich.console import Console
+
+    from uqlob_pipeline.report.overview import overview_table
+
+    console = Console()
+    console.print(overview_table(lake, profile))
+    console.print(f"report   {lake.report / 'index.html'}", highlight=False, soft_wrap=True)
+    console.print("look     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)

@@ -1,0 +1,106 @@
+"""What the lake holds, and why a table is not what it would be if it were made now.
+
+Everything is read from the files' own provenance, so it holds whatever made them: the UI, the terminal or a backfill.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from uqlob_pipeline import features, labels
+from uqlob_pipeline.kraken.ingest import book_events_provenance
+from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_provenance
+from uqlob_pipeline.profile import Profile
+
+Grain = Literal["day", "symbol", "model", "all"]
+Key = AssetDay | ModelKey | str | None
+NOT_THERE = "not there"
+
+
+@dataclass(frozen=True)
+class Table:
+    """An asset, what it is partitioned by, and how to tell whether it is current (an empty reason)."""
+
+    asset: str
+    grain: Grain
+    why_stale: Callable[[Lake, Profile, Key], str]
+
+
+def _why(made: Provenance | None, expected: Callable[[], Provenance]) -> str:
+    if made is None:
+        return NOT_THERE
+    now = expected()
+    if made.data_version == now.data_version:
+        return ""
+    if made.code_version != now.code_version:
+        return "made by other code"
+    if made.settings_version != now.settings_version:
+        return "made with other settings"
+    changed = sorted(name for name in {*made.inputs, *now.inputs} if made.inputs.get(name) != now.inputs.get(name))
+    return f"made from other data: {', '.join(changed[:4])}"
+
+
+def _version(lake: Lake, table: str, key: AssetDay | str) -> str:
+    made = read_provenance(lake.by_day(table, key) if isinstance(key, AssetDay) else lake.by_symbol(table, key))
+    return made.data_version if made else NOT_THERE
+
+
+def _book_events(lake: Lake, profile: Profile, key: Key) -> str:
+    assert isinstance(key, AssetDay)
+    return _why(read_provenance(lake.book_events(key)), lambda: book_events_provenance(lake, profile, key))
+
+
+def _event_features(lake: Lake, profile: Profile, key: Key) -> str:
+    assert isinstance(key, AssetDay)
+    inputs = {"book_events": _version(lake, "book_events", key), "token_bins": _version(lake, "token_bins", key.symbol)}
+    expected = Provenance("event_features", features.EVENT_FEATURES_CODE, features.event_features_settings(profile), inputs)
+    return _why(read_provenance(lake.event_features(key)), lambda: expected)
+
+
+def _window_prices(lake: Lake, profile: Profile, key: Key) -> str:
+    assert isinstance(key, AssetDay)
+    inputs = {"book_events": _version(lake, "book_events", key)}
+    expected = Provenance("window_prices", labels.WINDOW_PRICES_CODE, labels.window_prices_settings(profile), inputs)
+    return _why(read_provenance(lake.window_prices(key)), lambda: expected)
+
+
+def _window_labels(lake: Lake, profile: Profile, key: Key) -> str:
+    assert isinstance(key, AssetDay)
+    inputs = {
+        "window_prices": _version(lake, "window_prices", key),
+        "label_thresholds": _version(lake, "label_thresholds", key.symbol),
+    }
+    settings = labels.label_thresholds_settings(profile, key.symbol)
+    expected = Provenance("window_labels", labels.WINDOW_LABELS_CODE, settings, inputs)
+    return _why(read_provenance(lake.window_labels(key)), lambda: expected)
+
+
+def _of_symbol(ask: Callable[[Lake, Profile, str], str]) -> Callable[[Lake, Profile, Key], str]:
+    def why(lake: Lake, profile: Profile, key: Key) -> str:
+        assert isinstance(key, str)
+        return ask(lake, profile, key)
+
+    return why
+
+
+# In the order in which they are made.
+TABLES = [
+    Table("book_events", "day", _book_events),
+    Table("window_prices", "day", _window_prices),
+    Table("token_bins", "symbol", _of_symbol(features.why_bins_are_stale)),
+    Table("label_thresholds", "symbol", _of_symbol(labels.why_thresholds_are_stale)),
+    Table("event_features", "day", _event_features),
+    Table("window_labels", "day", _window_labels),
+    Table("feature_scales", "symbol", _of_symbol(features.why_scales_are_stale)),
+]
+
+
+def keys_of(table: Table, symbols: list[str], days: list[AssetDay], horizons: list[int]) -> list[Key]:
+    """The partitions of a table within a choice of symbols, days and horizons."""
+    if table.grain == "day":
+        return [day for day in days if day.symbol in symbols]
+    if table.grain == "symbol":
+        return list(symbols)
+    if table.grain == "model":
+        return [ModelKey(symbol, horizon) for symbol in symbols for horizon in horizons]
+    return [None]

@@ -1,0 +1,133 @@
+"""`uqlob ui`: the Dagster webserver and daemon and the MLflow UI on loopback, started and stopped together."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HOST = "127.0.0.1"
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 (loopback)
+            return bool(response.status < 500)
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except (OSError, ValueError):
+        return False
+
+
+def _stop(processes: dict[str, subprocess.Popen[bytes]]) -> None:
+    """End every process with all that it started; none is left behind."""
+    for wanted, patience in ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        alive = [process for process in processes.values() if process.poll() is None]
+        for process in alive:
+            try:
+                os.killpg(process.pid, wanted)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and any(process.poll() is None for process in alive):
+            time.sleep(0.1)
+    for process in processes.values():  # what a server started and did not end itself
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
+    mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI.")] = 5000,
+    lake: Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")] = None,
+    profile: Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")] = None,
+) -> None:
+    """Start the Dagster UI, its daemon and the MLflow UI on loopback; Ctrl-C stops all of them.
+
+    The daemon is what runs backfills, queued runs, the sensor and the schedule. Nothing is opened in a browser by force.
+    """
+    from uqlob_pipeline.instance import PROJECT, use_dagster_home
+    from uqlob_pipeline.lake import Lake
+    from uqlob_pipeline.profile import load_profile
+    from uqlob_pipeline.tracking import store_uri
+
+    settings, place = load_profile(profile), Lake(lake)
+    use_dagster_home()
+    for wanted, what, option in ((port, "the Dagster UI", "--port"), (mlflow_port, "the MLflow UI", "--mlflow-port")):
+        if _taken(wanted):
+            typer.secho(
+                f"port {wanted} on {HOST}, meant for {what}, is taken: stop what uses it or choose another with {option}",
+                fg="red",
+                err=True,
+            )
+            raise typer.Exit(1)
+    mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
+    environment = {**os.environ, "UQLOB_LAKE": str(place.root), "UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
+    if profile:
+        environment["UQLOB_PROFILE"] = profile
+    tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
+    store = store_uri(place)
+    commands = {
+        "mlflow": [
+            tools / "mlflow",
+            "ui",
+            "--host",
+            HOST,
+            "--port",
+            str(mlflow_port),
+            "--backend-store-uri",
+            store,
+            "--workers",
+            "1",
+        ],
+        "dagster-webserver": [tools / "dagster-webserver", "--host", HOST, "--port", str(port), "--workspace", workspace],
+        "dagster-daemon": [tools / "dagster-daemon", "run", "--workspace", workspace],
+    }
+    logs = place.root / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        for name, command in commands.items():
+            with open(logs / f"{name}.log", "ab") as log:
+                processes[name] = subprocess.Popen(  # noqa: S603
+                    [str(part) for part in command], stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
+                )
+        typer.echo(f"starting (profile {settings.name}, lake {place.root}; logs in {logs}) ...")
+        waiting = {"MLflow": f"{mlflow_url}/health", "Dagster": f"{dagster_url}/server_info"}
+        while waiting:
+            for name, process in processes.items():
+                if process.poll() is not None:
+                    typer.secho(f"{name} ended with code {process.returncode}: see {logs / name}.log", fg="red", err=True)
+                    raise typer.Exit(1)
+            waiting = {name: url for name, url in waiting.items() if not _answers(url)}
+            time.sleep(0.3)
+        typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nCtrl-C stops both.")
+        while all(process.poll() is None for process in processes.values()):
+            time.sleep(0.5)
+        ended = [name for name, process in processes.items() if process.poll() is not None]
+        typer.secho(f"{', '.join(ended)} ended by itself: see {logs}", fg="red", err=True)
+        raise typer.Exit(1)
+    except KeyboardInterrupt:
+        typer.echo("\nstopping ...")
+    finally:
+        _stop(processes)
