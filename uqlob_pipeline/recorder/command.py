@@ -79,7 +79,7 @@ async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port
     import time
 
     from uqlob_pipeline.recorder.recording import Recording
-    from uqlob_pipeline.recorder.status import StatusBoard, show_status, status_display, status_line
+    from uqlob_pipeline.recorder.status import StatusBoard, show_status, status_display
 
     recording = Recording(settings, journal)
     loop = asyncio.get_running_loop()
@@ -103,6 +103,15 @@ async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port
         recording.close()
         if server:
             server.shutdown()
+    rows = StatusBoard(recording).look()
     journal.tell(
-        time.time_ns(), "info", "ended", said=status_line(StatusBoard(recording).look(), time.monotonic() - recording.started)
+        time.time_ns(),
+        "info",
+        "ended",
+        seconds=round(time.monotonic() - recording.started, 1),
+        messages=sum(row.messages for row in rows),
+        gaps=sum(row.gaps for row in rows),
+        checksum_failures=sum(row.checksum_failures for row in rows),
+        missed_trades=sum(row.missed_trades for row in rows),
+        written_bytes=sum(row.written_bytes for row in rows),
     )

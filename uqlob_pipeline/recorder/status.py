@@ -31,7 +31,7 @@ class StatusBoard:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self._looked = time.monotonic()
+        self._looked = recording.started
         self._messages: dict[str, int] = {}
 
     def look(self) -> list[SymbolStatus]:
