@@ -121,7 +121,7 @@ def day_of(steps: list[list[tuple[int, int]]]) -> list[Event]:
     return made
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 @given(steps=sessions, window=st.integers(2, 4), k=st.integers(1, 4))
 # an event exactly at t + d is the start; the next one exactly at t + d + h is the last of the end price
 @example(steps=[[(0, 1), (0, 1), (LATENCY, 1), (HORIZON, 1), (1, 1)]], window=2, k=2)
