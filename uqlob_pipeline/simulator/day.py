@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,14 @@ from uqlob_pipeline.simulator.feed import (
     new_message,
 )
 from uqlob_pipeline.simulator.ladder import BEST_ASK, BEST_BID, empty_ladder
+from uqlob_pipeline.simulator.machine_code import drop_stale_machine_code
 from uqlob_pipeline.simulator.market import SAMPLES, new_market, open_market
 from uqlob_pipeline.simulator.randomness import seed_number
 from uqlob_pipeline.simulator.settings import MarketSettings
 from uqlob_pipeline.simulator.snapshots import put_snapshot
 from uqlob_pipeline.simulator.symbols import symbol_spec
+
+drop_stale_machine_code(Path(__file__).parent)
 
 BUFFER_BYTES = 6 << 20
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
