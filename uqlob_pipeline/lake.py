@@ -144,7 +144,7 @@ class Lake:
                     day = AssetDay(directory.parent.name, dt.date.fromisoformat(directory.name))
                 except ValueError:
                     continue
-                if self.dumps(channel, day):  # type: ignore[arg-type]
+                if self.dumps(channel, day):
                     found.add(day)
         return sorted(found, key=lambda day: (day.symbol, day.date))
 

@@ -125,7 +125,7 @@ def materialize_choice(
         raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     for symbol in choice.symbols:
         profile.instrument(symbol)
-    job = defs.get_implicit_global_asset_job_def()
+    job = defs.resolve_implicit_global_asset_job_def()
     count = 0
     for leg in legs(choice):
         runs = runs_for(leg, lake, profile, choice)

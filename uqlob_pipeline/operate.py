@@ -2,9 +2,14 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.lake import Lake
+    from uqlob_pipeline.materialize import Choice
+    from uqlob_pipeline.profile import Profile
 
 LakeOption = Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")]
 ProfileOption = Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")]
@@ -69,7 +74,7 @@ def materialize(
         raise _fail(error) from error
 
 
-def _materialize(choice: "Choice") -> int:  # noqa: F821
+def _materialize(choice: "Choice") -> int:
     import dagster as dg
 
     from uqlob_pipeline.lake import Lake
@@ -162,7 +167,7 @@ def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
     _summary(place, settings)
 
 
-def _summary(lake: "Lake", profile: "Profile") -> None:  # noqa: F821
+def _summary(lake: "Lake", profile: "Profile") -> None:
     from rich.console import Console
 
     from uqlob_pipeline.report.overview import overview_table

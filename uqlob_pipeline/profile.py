@@ -96,7 +96,7 @@ class Splits(Section):
         for name in ("train", "validation", "test"):
             span: Span = getattr(self, name)
             if span.first <= day <= span.last:
-                return name  # type: ignore[return-value]
+                return name
         return None
 
 
