@@ -27,6 +27,7 @@ class RecordingLoad:
     asked_rate: float
     sustained_rate: float
     seconds: float
+    held_back_seconds: float  # how long the sender waited for the recorder; a slower rate than asked without it is the sender's
     messages: int
     lost: int
     altered: int
@@ -45,7 +46,6 @@ async def _load(market: PracticeMarket, rate: float, lake: Path) -> RecordingLoa
     import asyncio
     import signal
     import sys
-    import time
 
     from uqlob_pipeline.recorder.credentials import KEY, SECRET
     from uqlob_pipeline.recorder.practice.server import PracticeServer
@@ -69,12 +69,12 @@ async def _load(market: PracticeMarket, rate: float, lake: Path) -> RecordingLoa
         try:
             os.sched_setaffinity(process.pid, cores[-1:])
             await _started(server, process)
-            began, busy = time.monotonic(), _processor_seconds(process.pid)
+            busy = _processor_seconds(process.pid)
             memory = [_resident_mb(process.pid)]
             while not server.finished.is_set():
-                await asyncio.sleep(0.25)
+                await asyncio.sleep(0.1)
                 memory.append(_resident_mb(process.pid))
-            seconds, busy = time.monotonic() - began, _processor_seconds(process.pid) - busy
+            seconds, busy = server.ended - server.began, _processor_seconds(process.pid) - busy
             process.send_signal(signal.SIGTERM)
             await asyncio.wait_for(process.wait(), 30)
         finally:
@@ -89,6 +89,7 @@ async def _load(market: PracticeMarket, rate: float, lake: Path) -> RecordingLoa
         asked_rate=rate,
         sustained_rate=messages / seconds,
         seconds=seconds,
+        held_back_seconds=server.held_back,
         messages=messages,
         lost=lost,
         altered=altered,
@@ -179,7 +180,7 @@ def recording(
     else:
         typer.echo(
             f"{found.messages:,} messages of {found.symbols} symbols in {found.seconds:.1f} s: {found.sustained_rate:,.0f}/s "
-            f"({found.asked_rate:,.0f} asked)\nlost {found.lost}, altered {found.altered}, gaps {found.gaps}\n"
+            f"({found.asked_rate:,.0f} asked, the sender waited {found.held_back_seconds:.2f} s for the recorder)\nlost {found.lost}, altered {found.altered}, gaps {found.gaps}\n"
             f"processor {found.cores:.0%} of one core, which would be full at {found.capacity:,.0f} messages/s\n"
             f"memory {found.memory_start_mb:.0f} MB at the start, {found.memory_peak_mb:.0f} at the peak, "
             f"{found.memory_end_mb:.0f} at the end\n"

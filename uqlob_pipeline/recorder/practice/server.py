@@ -69,6 +69,8 @@ class PracticeServer:
         self.place = 0
         self.sent = 0  # book and trade messages handed to a socket
         self.rate_limited = self.connects = 0
+        self.began = self.ended = 0.0  # on the monotonic clock: the first message sent, the last one read
+        self.held_back = 0.0  # seconds that the market waited for a slow reader
         self.finished = asyncio.Event()
         self._requests: deque[tuple[Listener, dict[str, Any]]] = deque()
         self._moved = asyncio.Event()
@@ -210,7 +212,8 @@ class PracticeServer:
     async def _move(self) -> None:
         while len([s for s in self.market.symbols if self._listening(self.market.channel, s)]) < self.wait_for:
             await self._pause(0.05)
-        began, first = time.monotonic(), self.place
+        self.began = time.monotonic()
+        began, first = self.began, self.place
         before = -1
         while self.place < len(self.updates):
             one = self.updates[self.place]
@@ -226,6 +229,7 @@ class PracticeServer:
                 await self._breathe(ahead)
         for listener in list(self.listeners):
             await self._read_by(listener)
+        self.ended = time.monotonic()
         self.finished.set()
         while True:
             await self._pause(0.05)
@@ -243,8 +247,10 @@ class PracticeServer:
         self._flush()
         await asyncio.sleep(max(ahead, 0.0))
         for listener in list(self.listeners):
+            began = time.monotonic()
             while listener.socket.transport.get_write_buffer_size() > MAX_BUFFERED:
                 await asyncio.sleep(0.001)
+            self.held_back += time.monotonic() - began
 
     def _send(self, one: MarketLine, line: bytes) -> None:
         """The market moves by what it says in truth; what is sent may be something else."""
