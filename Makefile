@@ -16,7 +16,7 @@ demo: $(VENV)/.installed  ## simulate a market and run the whole DAG on it
 	$(BIN)/uqlob demo
 
 test: $(VENV)/.installed  ## everything but the slow and the browser tests
-	$(BIN)/pytest -m "not slow and not browser"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not browser"
 
 test-slow: $(VENV)/.installed  ## what takes minutes: learning, faults, load
 	$(BIN)/pytest -m slow

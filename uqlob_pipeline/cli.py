@@ -3,6 +3,7 @@
 import typer
 
 from uqlob_pipeline.benchmarks.evaluation import evaluation
+from uqlob_pipeline.benchmarks.features import features
 from uqlob_pipeline.benchmarks.ingest import ingest
 from uqlob_pipeline.kraken.command import import_dumps
 from uqlob_pipeline.operate import demo, materialize, status
@@ -30,5 +31,6 @@ bench = typer.Typer(
     no_args_is_help=True, help="Performance, as ratios measured in one run; each benchmark prints one JSON object with --json."
 )
 bench.command()(ingest)
+bench.command()(features)
 bench.command()(evaluation)
 app.add_typer(bench, name="bench")

@@ -1,0 +1,83 @@
+"""Files are whole or absent, and say how they were made."""
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, atomic_path, read_provenance, sweep_temporaries
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("half of the n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["table.parquet"]
+
+
+def test_two_writers_of_one_file_leave_one_whole_result(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    with atomic_path(path) as first, atomic_path(path) as second:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"  # the outer block ends last
+
+
+def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_kept(tmp_path: Path) -> None:
+    dead, alive = tmp_path / ".a.parquet.999999999-ab.tmp", tmp_path / f".b.parquet.{os.getpid()}-cd.tmp"
+    dead.touch()
+    alive.touch()
+    assert sweep_temporaries(tmp_path) == 1
+    assert alive.exists()
+    assert not dead.exists()
+
+
+def test_provenance_travels_inside_the_file(tmp_path: Path) -> None:
+    made = Provenance("token_bins", "1", "abc", {"book_events/2026-01-05": "v1"})
+    schema = pa.schema([("x", pa.int64())]).with_metadata(made.metadata())
+    pq.write_table(pa.table({"x": [1]}, schema=schema), tmp_path / "t.parquet")
+    assert read_provenance(tmp_path / "t.parquet") == made
+    assert read_provenance(tmp_path / "nowhere.parquet") is None
+
+
+@pytest.mark.parametrize("change", [{"code_version": "2"}, {"settings_version": "b"}, {"inputs": {"x": "2"}}])
+def test_the_data_version_changes_with_code_settings_or_inputs(change: dict) -> None:
+    base = {"table": "t", "code_version": "1", "settings_version": "a", "inputs": {"x": "1"}}
+    assert Provenance(**base).data_version != Provenance(**{**base, **change}).data_version
+    assert Provenance(**base).data_version == Provenance(**base).data_version
+
+
+def test_keys_from_outside_are_checked_before_they_become_paths() -> None:
+    for make in (
+        lambda: AssetDay("../x", dt.date(2026, 1, 5)),
+        lambda: ModelKey("..", 5),
+        lambda: Lake("/l").token_bins("../../x"),
+    ):
+        with pytest.raises(ValueError, match="not a symbol"):
+            make()
+
+
+def test_recorded_days_are_those_with_a_dump_of_either_kind(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for channel, date, name in (
+        ("level3", "2026-01-05", "a.jsonl.zst"),
+        ("book", "2026-01-06", "a.jsonl"),
+        ("trade", "2026-01-07", "a.jsonl"),
+    ):
+        (tmp_path / "raw" / channel / "BTC-USD" / date).mkdir(parents=True)
+        (tmp_path / "raw" / channel / "BTC-USD" / date / name).touch()
+    (tmp_path / "raw" / "level3" / "BTC-USD" / "not-a-day").mkdir()
+    (tmp_path / "raw" / "level3" / "BTC-USD" / "2026-01-09").mkdir()
+    assert [str(day) for day in lake.recorded_days()] == ["BTC-USD 2026-01-05", "BTC-USD 2026-01-06"]

@@ -1,0 +1,120 @@
+"""`raw_dumps` and `book_events` in a real Dagster instance."""
+
+import shutil
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pipeline.conftest import day
+from uqlob_pipeline.assets import market
+from uqlob_pipeline.assets.market import book_events, ingest_checks, raw_dumps
+from uqlob_pipeline.kraken.ingest_report import IngestReport
+from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.materialize import RANGE_END, RANGE_START
+from uqlob_pipeline.partitions import asset_day_key
+from uqlob_pipeline.profile import BookSettings
+
+KEY = dg.AssetKey("book_events")
+
+
+def materialise(instance: dg.DagsterInstance, resources: dict, first: int, last: int | None = None) -> dg.ExecuteInProcessResult:
+    job = dg.Definitions(assets=[raw_dumps, book_events], resources=resources).resolve_implicit_global_asset_job_def()
+    arguments = {"partition_key": asset_day_key(day(first))}
+    if last is not None:
+        arguments = {"tags": {RANGE_START: str(asset_day_key(day(first))), RANGE_END: str(asset_day_key(day(last)))}}
+    return job.execute_in_process(instance=instance, asset_selection=[KEY], raise_on_error=False, **arguments)
+
+
+def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
+    instance: dg.DagsterInstance, resources: dict, lake: Lake
+) -> None:
+    result = materialise(instance, resources, 0)
+    assert result.success
+    (event,) = instance.fetch_materializations(KEY, limit=5).records
+    shown = event.asset_materialization.metadata
+    assert shown["dagster/partition_row_count"].value == pq.read_metadata(lake.book_events(day(0))).num_rows
+    assert shown["checksums failed"].value == 0
+    assert "data:image/png" in shown["day"].value
+    checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+    assert checks == {"checksums": True, "two_sided_book": True, "time_runs_forward": True, "gaps": True, "quarantine": True}
+
+
+def test_a_run_of_many_days_gives_each_its_own_version_and_skips_a_day_without_a_dump(
+    instance: dg.DagsterInstance, resources: dict
+) -> None:
+    assert materialise(instance, resources, 0, 2).success
+    records = instance.fetch_materializations(KEY, limit=10).records
+    versions = {record.partition_key: record.asset_materialization.tags["dagster/data_version"] for record in records}
+    assert set(versions) == {str(asset_day_key(day(0))), str(asset_day_key(day(1)))}
+    assert len(records) == len(set(versions.values())) == 2
+    assert all("dagster/input_data_version/raw_dumps" in record.asset_materialization.tags for record in records)
+
+
+def test_a_single_day_without_a_dump_fails_at_once_and_says_what_to_do(instance: dg.DagsterInstance, resources: dict) -> None:
+    result = materialise(instance, resources, 2)
+    assert not result.success
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "uqlob import" in failure.step_failure_data.user_failure_data.description
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]
+
+
+def test_versions_of_a_grouped_run_are_those_of_single_runs(instance: dg.DagsterInstance, resources: dict) -> None:
+    materialise(instance, resources, 0, 1)
+    grouped = {
+        r.partition_key: r.asset_materialization.tags["dagster/data_version"]
+        for r in instance.fetch_materializations(KEY, 5).records
+    }
+    materialise(instance, resources, 1)
+    alone = instance.fetch_materializations(KEY, limit=1).records[0]
+    assert alone.asset_materialization.tags["dagster/data_version"] == grouped[str(asset_day_key(day(1)))]
+
+
+def test_late_data_changes_the_version_of_its_day_alone(lake: Lake, resources: dict, instance: dg.DagsterInstance) -> None:
+    raw = lake.root / "raw"
+    recorded = raw.resolve()
+    raw.unlink()
+    shutil.copytree(recorded, raw)
+
+    def observe() -> dict[str, str]:
+        job = dg.Definitions(assets=[raw_dumps], resources=resources).resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("raw_dumps")]).success
+        records = instance.fetch_observations(dg.AssetKey("raw_dumps"), limit=2).records
+        return {r.partition_key: r.asset_observation.tags["dagster/data_version"] for r in records}
+
+    before = observe()
+    (lake.raw("level3", day(1)) / "late.jsonl").write_text('{"channel":"heartbeat"}\n')
+    after = observe()
+    changed = {key for key in before if before[key] != after[key]}
+    assert changed == {str(asset_day_key(day(1)))}
+
+
+@pytest.mark.parametrize(
+    ("fields", "check", "severity"),
+    [
+        ({"checksums_failed": 1}, "checksums", "WARN"),
+        ({"checksums_failed": 21}, "checksums", "ERROR"),
+        ({"crossed": 1}, "two_sided_book", "ERROR"),
+        ({"one_sided": 1}, "two_sided_book", "WARN"),
+        ({"one_sided": 50}, "two_sided_book", "ERROR"),
+        ({"backwards": 1}, "time_runs_forward", "WARN"),
+        ({"sessions": 2}, "gaps", "WARN"),
+        ({"truncated_files": ["a"]}, "gaps", "WARN"),
+        ({"quarantined": 1}, "quarantine", "WARN"),
+    ],
+)
+def test_each_check_fails_for_its_own_reason_and_blocks_only_where_the_data_would_be_wrong(
+    fields: dict, check: str, severity: str
+) -> None:
+    report = IngestReport(**{"channel": "level3", "rows": 10_000, "sessions": 1, "lines": 10_000, **fields})
+    outcomes = {outcome.name: outcome for outcome in ingest_checks(report, BookSettings())}
+    assert [name for name, outcome in outcomes.items() if not outcome.passed] == [check]
+    assert outcomes[check].severity.value == severity
+
+
+def test_every_asset_of_the_group_says_what_it_is() -> None:
+    for spec in [*book_events.specs]:
+        assert spec.description
+        assert spec.group_name == market.GROUP
+        assert spec.owners
+        assert spec.code_version

@@ -1,0 +1,79 @@
+"""The profile is checked before anything runs, and says which key is wrong."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from uqlob_pipeline.profile import PROFILES, ProfileError, check_symbol, load_profile
+
+
+@pytest.mark.parametrize("name", ["demo", "paper"])
+def test_built_in_profiles_load(name: str) -> None:
+    assert load_profile(name).name == name
+
+
+def test_the_paper_profile_holds_the_papers_splits_and_hyperparameters() -> None:
+    paper = load_profile("paper")
+    assert paper.symbols == ["BTC-USD", "ETH-USD", "DOGE-USD", "SOL-USD", "TAO-USD", "SUI-USD", "LTC-USD"]
+    assert (paper.splits.train.last, paper.splits.test.last) == (dt.date(2026, 1, 18), dt.date(2026, 2, 15))
+    assert (paper.labels.alpha, paper.labels.k, paper.labels.latency_us) == (0.25, 10, 500)
+    training = paper.training
+    assert (training.seed, training.test_seed, training.head.context, training.regression.batch) == (42, 999, 15, 16)
+    loss = training.loss
+    assert (loss.lambda_nll, loss.lambda_weighted_mae, loss.lambda_directional, loss.lambda_calibration) == (1.0, 0.1, 0.5, 0.5)
+    assert (loss.p, loss.w_max, loss.margin, loss.bins, training.head.variance_floor) == (4, 40, 1.0, 3, 1e-8)
+    schedule = training.regression.schedule
+    assert (schedule.warmup_steps, schedule.restart_period, schedule.restart_multiplier) == (10_000, 15_000, 2)
+    assert (schedule.minimum_rate, schedule.peak_decay) == (1e-5, 0.5)
+    assert (training.regression.encoder_rate, training.regression.head_rate) == (1e-5, 5e-5)
+    assert (training.regression.epochs, training.regression.weight_decay) == (15, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("hours = ", "hour = ", "simulation.hour: Extra inputs are not permitted"),
+        ('tick = "0.1"', 'tick = "-1"', "instruments.BTC-USD.tick: Input should be greater than 0"),
+        ("last = 2026-01-10", "last = 2026-01-12", "train, validation and test must follow one another"),
+        ("horizons_s = [5, 10]", "horizons_s = [5, 7]", r"\[7\] have no label"),
+        ("[instruments.BTC-USD]", '[instruments."../x"]', "is not a symbol such as BTC-USD"),
+        ("[simulation]", "[simulation", "is not valid TOML"),
+    ],
+)
+def test_a_wrong_profile_says_which_key_is_wrong_and_what_was_expected(
+    tmp_path: Path, old: str, new: str, complaint: str
+) -> None:
+    text = (PROFILES / "demo.toml").read_text()
+    assert old in text
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ProfileError, match=complaint):
+        load_profile(str(path))
+
+
+def test_a_missing_profile_lists_those_there_are() -> None:
+    with pytest.raises(ProfileError, match="demo, paper"):
+        load_profile("nowhere")
+
+
+@pytest.mark.parametrize("name", ["../etc", "btc-usd", "BTC/USD", "BTC-USD/..", "", "BTC-USD\n"])
+def test_names_from_outside_never_become_paths(name: str) -> None:
+    with pytest.raises(ValueError, match="not a symbol"):
+        check_symbol(name)
+
+
+def test_settings_version_changes_with_its_sections_alone() -> None:
+    demo = load_profile("demo")
+    other = demo.model_copy(update={"labels": demo.labels.model_copy(update={"alpha": 0.3})})
+    assert demo.settings_version("labels") != other.settings_version("labels")
+    assert demo.settings_version("features") == other.settings_version("features")
+
+
+def test_days_leave_out_what_was_never_recorded() -> None:
+    demo = load_profile("demo")
+    instrument = demo.instruments["BTC-USD"].model_copy(
+        update={"first_day": dt.date(2026, 1, 6), "absent_days": (dt.date(2026, 1, 8),)}
+    )
+    trimmed = demo.model_copy(update={"instruments": {"BTC-USD": instrument}})
+    assert trimmed.days("BTC-USD", "train") == [dt.date(2026, 1, d) for d in (6, 7, 9, 10)]
