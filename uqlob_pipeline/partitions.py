@@ -1,6 +1,7 @@
 """Asset-days, symbols and models as Dagster partitions, and how one maps to the other."""
 
 import datetime as dt
+import warnings
 
 import dagster as dg
 
@@ -18,9 +19,18 @@ horizons = dg.StaticPartitionsDefinition([f"{h}s" for h in _profile.evaluation.h
 asset_days = dg.MultiPartitionsDefinition({SYMBOL: symbols, DATE: dates})
 models = dg.MultiPartitionsDefinition({SYMBOL: symbols, HORIZON: horizons})
 
-# Every asset-day of a symbol feeds the symbol's fits and models.
-days_of_symbol = dg.MultiToSingleDimensionPartitionMapping(partition_dimension_name=SYMBOL)
-symbol_of_model = dg.MultiToSingleDimensionPartitionMapping(partition_dimension_name=SYMBOL)
+with warnings.catch_warnings():
+    # Dagster calls mappings between dimensions beta; the versions are pinned and a test holds what they map.
+    warnings.simplefilter("ignore", dg.BetaWarning)
+    # Every asset-day of a symbol feeds the symbol's fits and models.
+    days_of_symbol = dg.MultiToSingleDimensionPartitionMapping(partition_dimension_name=SYMBOL)
+    symbol_of_model = dg.MultiToSingleDimensionPartitionMapping(partition_dimension_name=SYMBOL)
+    days_of_model = dg.MultiPartitionMapping(
+        {
+            SYMBOL: dg.DimensionPartitionMapping(SYMBOL, dg.IdentityPartitionMapping()),
+            DATE: dg.DimensionPartitionMapping(HORIZON, dg.AllPartitionMapping()),
+        }
+    )
 
 
 def asset_day(key: str | dg.MultiPartitionKey) -> AssetDay:

@@ -110,6 +110,50 @@ DRIFT = [
     Column("drift_pp", "double", "|share in training - share in test|, percentage points (paper, D(s, c, h))"),
 ]
 
+PREDICTIONS = [
+    Column("date", "date32[day]", "UTC day of the window"),
+    Column("window", "int32", "the window's number within the asset-day"),
+    Column("t", "int64", "time of the window's last event: when the forecast is made, ns UTC"),
+    Column("split", "string", "selection, calibration or test"),
+    Column("y", "double", "displacement that came about, ticks"),
+    Column("delta", "double", "class threshold, ticks"),
+    Column("p_start", "double", "mid-price from which the displacement counts, ticks"),
+    Column("label", "uint8", "class that came about: 0 down, 1 up, 2 stationary"),
+    Column("mu", "double", "regression head: mean, ticks"),
+    Column("sigma", "double", "regression head: standard deviation, ticks"),
+    Column("snr", "double", "regression head's confidence: |mu| / sigma"),
+    Column("p_down", "double", "classification head: probability of down"),
+    Column("p_up", "double", "of up"),
+    Column("p_stationary", "double", "of stationary"),
+    Column("confidence", "double", "classification head's confidence: the largest of the three"),
+    Column("classification_class", "uint8", "the class that it belongs to"),
+]
+
+CLASSIFIED_PREDICTIONS = [*PREDICTIONS, Column("regression_class", "uint8", "class of mu by the threshold that k* widens")]
+
+THRESHOLD_MULTIPLIER = [
+    Column("k", "double", "swept multiplier"),
+    Column("predicted_stationary", "double", "share of the calibration half that it calls stationary"),
+    Column("true_stationary", "double", "share that is; the same on every row"),
+    Column("k_star", "double", "the multiplier chosen; the same on every row"),
+    Column("k_star_predicted_stationary", "double", "share that k* calls stationary"),
+    Column("windows", "int64", "targets of the calibration half"),
+    Column("message", "string", "what is degenerate about this choice; null where nothing is"),
+]
+
+GATED_EVALUATION = [
+    SYMBOL,
+    HORIZON,
+    Column("head", "string", "regression or classification"),
+    Column("gate_kind", "string", "percentile (least confident q % removed), tier or large_moves (top x % kept)"),
+    Column("gate", "int32", "q, or x"),
+    Column("metric", "string", "name of the score"),
+    Column("value", "double", "its value on the retained test forecasts; null where it is not defined"),
+    Column("lower", "double", "2.5 % bound of a block bootstrap over time; null where there are too few blocks"),
+    Column("upper", "double", "97.5 % bound"),
+    Column("retained", "int64", "forecasts that the gate keeps"),
+]
+
 TABLES: dict[str, list[Column]] = {
     "token_bins": TOKEN_BINS,
     "event_features": EVENT_FEATURES,
@@ -121,6 +165,10 @@ TABLES: dict[str, list[Column]] = {
     "dataset_profile/thresholds": THRESHOLDS,
     "dataset_profile/class_proportions": CLASS_PROPORTIONS,
     "dataset_profile/drift": DRIFT,
+    "predictions": PREDICTIONS,
+    "classified_predictions": CLASSIFIED_PREDICTIONS,
+    "threshold_multiplier": THRESHOLD_MULTIPLIER,
+    "gated_evaluation": GATED_EVALUATION,
 }
 
 

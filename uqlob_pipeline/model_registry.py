@@ -1,0 +1,95 @@
+"""Fine-tuned models in MLflow's registry: logged from code and safetensors, one version a training, `champion` the best."""
+
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SERVED = Path(__file__).parent / "pyfunc.py"
+CHAMPION = "champion"
+REQUIREMENTS = ("mlflow", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "torch")
+VERSION_TAG, METRIC_TAG = "uqlob.version", "uqlob.validation_metric"
+
+
+def registered_name(symbol: str, horizon_s: int, head: str) -> str:
+    return f"uqlob-{symbol}-{horizon_s}s-{head}"
+
+
+def register(client: Any, run_id: str, entry: dict[str, Any]) -> str:
+    """Log and register the weights of `entry` unless this very training is registered already; returns the version.
+
+    `champion` moves to it if its validation metric is at least that of the champion.
+    """
+    name = entry["name"]
+    known = {found.tags.get(VERSION_TAG): str(found.version) for found in client.search_model_versions(f"name = '{name}'")}
+    number = known.get(entry["version"]) or _log(client, run_id, entry)
+    _crown(client, name, number, float(entry["value"]))
+    return number
+
+
+def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
+    import mlflow
+
+    import uqlob_models
+
+    best = Path(entry["best"])
+    config = json.loads((best / "config.json").read_text())["config"]
+    # Loading the model once more to list the environment variables it reads costs seconds and finds none.
+    os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
+    mlflow.set_tracking_uri(client.tracking_uri)
+    with mlflow.start_run(run_id=run_id, log_system_metrics=False):
+        logged = mlflow.pyfunc.log_model(
+            name=entry["objective"],
+            python_model=str(SERVED),
+            artifacts={"weights": str(best / "weights.safetensors")},
+            code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
+            signature=signature(config, entry["objective"]),
+            input_example=input_example(config),
+            pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
+            metadata={"uqlob.version": entry["version"], "uqlob.name": entry["name"]},
+        )
+    tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
+    registered = mlflow.register_model(logged.model_uri, entry["name"], tags=tags)
+    return str(registered.version)
+
+
+def _crown(client: Any, name: str, number: str, value: float) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        champion = client.get_model_version_by_alias(name, CHAMPION)
+    except MlflowException:
+        champion = None
+    if champion is None or value >= float(champion.tags.get(METRIC_TAG, "-inf")):
+        client.set_registered_model_alias(name, CHAMPION, number)
+
+
+def signature(config: dict[str, Any], objective: str) -> Any:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema, TensorSpec
+
+    shapes = {name: ((-1, *array.shape[1:]), array.dtype) for name, array in input_example(config).items()}
+    inputs = Schema([TensorSpec(np.dtype(dtype), shape, name) for name, (shape, dtype) in shapes.items()])
+    doubles = {
+        "regression": ("mean", "std", "lower_68", "upper_68", "lower_95", "upper_95", "snr"),
+        "classification": ("p_down", "p_up", "p_stationary", "confidence"),
+    }[objective]
+    columns = [ColSpec(DataType.double, name) for name in doubles]
+    if objective == "classification":
+        columns.append(ColSpec(DataType.long, "class"))
+    return ModelSignature(inputs=inputs, outputs=Schema(columns))
+
+
+def input_example(config: dict[str, Any]) -> dict[str, np.ndarray]:
+    """One instance: C context windows and the target, their events at rest, and C displacements in ticks."""
+    from uqlob_models.config import CONTINUOUS_FEATURES
+
+    context, length = config["head"]["context"], config["encoder"]["window_length"]
+    return {
+        "tokens": np.zeros((1, context + 1, length), dtype=np.int32),
+        "continuous": np.zeros((1, context + 1, len(CONTINUOUS_FEATURES), length), dtype=np.float32),
+        "context_displacement": np.zeros((1, context), dtype=np.float64),
+    }

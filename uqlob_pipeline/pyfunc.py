@@ -1,0 +1,55 @@
+"""The served model: MLflow runs this file when it loads a registered model, beside a copy of `uqlob_models` and the weights.
+
+In: named tensors of self-contained instances, the target last among its windows. Out: one row an instance.
+"""
+
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+
+
+class ServedModel(mlflow.pyfunc.PythonModel):
+    """Regression: mean, std, intervals, SNR, in ticks. Classification: class probabilities, confidence, class."""
+
+    def load_context(self, context: Any) -> None:
+        from pathlib import Path
+
+        from uqlob_models.checkpoints import load_model
+
+        self.model = load_model(Path(context.artifacts["weights"]).parent).uq_model()
+
+    def predict(self, context: Any, model_input: dict[str, np.ndarray], params: dict[str, Any] | None = None) -> pd.DataFrame:
+        import torch
+
+        from uqlob_models.prediction import predict_instances
+
+        tokens = torch.from_numpy(np.ascontiguousarray(model_input["tokens"], dtype=np.int32))
+        continuous = torch.from_numpy(np.ascontiguousarray(model_input["continuous"], dtype=np.float32))
+        context_y = torch.from_numpy(np.ascontiguousarray(model_input["context_displacement"], dtype=np.float64))
+        outputs = predict_instances(self.model, tokens, continuous, context_y)
+        return self._regression(outputs) if self.model.kind == "regression" else self._classification(outputs)
+
+    def _regression(self, outputs: Any) -> pd.DataFrame:
+        from uqlob_models.metrics import interval_width
+
+        gaussian, y_ref = self.model.gaussian(outputs), float(self.model.y_ref)
+        mean = gaussian.mean.double().numpy() * y_ref
+        std = gaussian.variance.double().sqrt().numpy() * y_ref
+        columns = {"mean": mean, "std": std}
+        for level in (0.68, 0.95):
+            half = interval_width(level) * std
+            columns |= {f"lower_{level * 100:.0f}": mean - half, f"upper_{level * 100:.0f}": mean + half}
+        return pd.DataFrame(columns | {"snr": np.abs(mean) / std})
+
+    def _classification(self, outputs: Any) -> pd.DataFrame:
+        import torch
+
+        probabilities = torch.softmax(outputs.double(), dim=-1).numpy()
+        columns = {name: probabilities[:, number] for number, name in enumerate(("p_down", "p_up", "p_stationary"))}
+        confidence, chosen = probabilities.max(axis=1), probabilities.argmax(axis=1).astype(np.int64)
+        return pd.DataFrame(columns | {"confidence": confidence, "class": chosen})
+
+
+mlflow.models.set_model(ServedModel())

@@ -1,0 +1,213 @@
+"""What each asset tells MLflow, in one place: parameters, inputs, metrics, artefacts and the links back to Dagster."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from uqlob_models.config import to_dict
+from uqlob_pipeline.dataset import DatasetProfile
+from uqlob_pipeline.evaluations import EvaluationDone, MultiplierDone, ReportDone
+from uqlob_pipeline.forecasts import PredictionsDone
+from uqlob_pipeline.lake import Lake, ModelKey, Provenance
+from uqlob_pipeline.model_inputs import Say
+from uqlob_pipeline.model_registry import registered_name
+from uqlob_pipeline.report.inputs import MULTIPLIER
+from uqlob_pipeline.stages import HEADS, StagePlan, StageRecord, read_record
+from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
+from uqlob_pipeline.training_plots import CONFUSION, CURVES, PARAMETERS
+from uqlob_pipeline.training_runs import train_stage
+
+CONTEXTS = {"train": "training", "validation": "selection"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The Dagster run that something was made in."""
+
+    run_id: str
+    partition: str
+    asset: str
+
+    def tags(self, tracking: Tracking, provenance: Provenance) -> dict[str, str]:
+        said = {
+            "dagster.run_id": self.run_id,
+            "dagster.partition": self.partition,
+            "dagster.asset": self.asset,
+            "dagster.url": f"{tracking.dagster_ui}/runs/{self.run_id}",
+            "code_version": provenance.code_version,
+            "data_version": provenance.data_version,
+            "settings_version": provenance.settings_version,
+        }
+        said["mlflow.note.content"] = (
+            f"Made by [Dagster run {self.run_id[:8]}]({said['dagster.url']}), {self.asset} {self.partition}."
+        )
+        return said
+
+
+# ---- stages
+
+
+def train_tracked(
+    tracking: Tracking, lake: Lake, plan: StagePlan, origin: Origin, *, fresh: bool, say: Say
+) -> tuple[StageRecord, str | None]:
+    """Train a stage with its MLflow run beside it; returns its record and the link to the run.
+
+    A training that is finished is not done again, and not told again unless its telling was cut short.
+    """
+    identity = tracking.stage(plan.key, plan.stage, plan.data_version)
+    done = plan.finished()
+    if done is not None and not fresh and tracking.is_complete(identity, done.version):
+        say(f"{plan}: trained already on the same data with the same settings ({done.version}); fresh: true trains it anew")
+        return done, tracking.url(identity)
+    tracking.flush_pending(say)
+    with stage_under_way(tracking, plan, origin, say) as run:
+
+        def tell(epoch: dict[str, float]) -> None:
+            run.metrics({name: float(value) for name, value in epoch.items()}, step=int(epoch["epoch"]))
+            run.deliver()
+
+        record = train_stage(lake, tracking.profile, plan, fresh=fresh, say=say, on_epoch=tell)
+        stage_finished(run, plan, record)
+    tracking.mark_complete(run, record.version)
+    return record, run.url
+
+
+@contextmanager
+def stage_under_way(tracking: Tracking, plan: StagePlan, origin: Origin, say: Say) -> Iterator[TrackedRun]:
+    """The MLflow run of a training, from its settings to how it ended; the same run when the training is resumed."""
+    identity = tracking.stage(plan.key, plan.stage, plan.data_version)
+    journal = plan.home / f"{plan.data_version}-{JOURNAL}"
+    with tracking.under_way(identity, journal, say) as run:
+        profile = tracking.profile
+        run.tags(origin.tags(tracking, plan.provenance))
+        sections = {"labels": profile.labels.model_dump(mode="json"), "features": profile.features.model_dump(mode="json")}
+        run.params({"training": to_dict(profile.training), "splits": profile.splits.model_dump(mode="json"), **sections})
+        run.add("inputs", datasets=_datasets(plan))
+        run.deliver()
+        yield run
+
+
+def _datasets(plan: StagePlan) -> list[dict[str, str]]:
+    """One dataset a split: its days and the version of everything that was read of them."""
+    import hashlib
+    import json
+
+    said = []
+    for split, days in plan.inputs.days.items():
+        versions = {name: version for name, version in plan.provenance.inputs.items() if name.startswith(f"{split}/")}
+        digest = hashlib.blake2b(json.dumps(versions, sort_keys=True).encode(), digest_size=8).hexdigest()
+        source = {"tables": "event_features, window_labels", "symbol": plan.key.symbol, "horizon_s": plan.key.horizon_s}
+        profile = {"days": [day.date.isoformat() for day in days], "versions": versions}
+        said.append(
+            {
+                "name": f"{plan.key} {split}",
+                "digest": digest,
+                "source": json.dumps(source),
+                "profile": json.dumps(profile)[:65_000],
+                "context": CONTEXTS[split],
+            }
+        )
+    return said
+
+
+def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> None:
+    """Whatever of the epochs was not told yet, what came out, and for a head its registered model."""
+    epochs = [{name: float(value) for name, value in epoch.items()} for epoch in record.history()["epochs"]]
+    run.add("epochs", epochs=epochs, time=now_ms())
+    run.metrics({f"best/{record.metric}": record.best_metric, "best/epoch": record.best_epoch, "steps": record.steps})
+    run.metrics({f"windows/{split}": count for split, count in record.windows.items()})
+    run.tags({"uqlob.version": record.version, "uqlob.device": record.history()["device"]})
+    run.artifact(record.best, "checkpoint")
+    for name in (CURVES, CONFUSION, PARAMETERS):
+        run.artifact(record.directory / name, "figures" if name.endswith(".png") else "tables")
+    run.artifact(plan.home / "model.json", "checkpoint")
+    if plan.stage in HEADS:
+        run.add(
+            "model",
+            name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective),
+            objective=plan.objective,
+            best=str(record.best),
+            version=record.version,
+            metric=record.metric,
+            value=record.best_metric,
+        )
+
+
+# ---- what comes before and after the stages
+
+
+def _tell(run: TrackedRun, origin: Origin, provenance: Provenance, *, deliver: bool) -> None:
+    """Mark a run that is not under way by itself, and hand it over now or with the next delivery of anything."""
+    run.tags(origin.tags(run.tracking, provenance))
+    run.add("end", status="FINISHED", why="", time=now_ms())
+    if deliver:
+        run.deliver(now=True)
+        run.tracking.flush_pending(run.say)
+
+
+def fit_written(tracking: Tracking, symbol: str, path: Path, provenance: Provenance, origin: Origin) -> None:
+    """A symbol's bins, scales or thresholds. Waits in the journal: importing MLflow takes longer than the fit."""
+    run = tracking.open(tracking.fits(symbol))
+    run.artifact(path, provenance.table)
+    run.tags({f"data_version.{provenance.table}": provenance.data_version})
+    _tell(run, origin, provenance, deliver=False)
+
+
+def dataset_written(tracking: Tracking, written: DatasetProfile, origin: Origin, say: Say) -> str | None:
+    run = tracking.open(tracking.dataset(), say=say)
+    for path in written.artefacts():
+        run.artifact(path, "dataset_profile")
+    run.tags({f"dataset.{name}": value for name, value in written.parameters().items()})
+    _tell(run, origin, written.provenance, deliver=True)
+    return run.url
+
+
+def predictions_written(tracking: Tracking, lake: Lake, key: ModelKey, done: PredictionsDone, origin: Origin) -> str | None:
+    run = tracking.open(tracking.model(key))
+    run.artifact(lake.predictions(key), "predictions")
+    run.metrics({f"predictions/{split}": count for split, count in done.rows.items()})
+    _tell(run, origin, done.provenance, deliver=False)
+    return run.url
+
+
+def multiplier_written(
+    tracking: Tracking, lake: Lake, key: ModelKey, done: MultiplierDone, figures: list[Path], origin: Origin
+) -> str | None:
+    run = tracking.open(tracking.model(key))
+    run.artifact(lake.by_model(MULTIPLIER, key), MULTIPLIER)
+    for figure in figures:
+        run.artifact(figure, "figures")
+    fitted = done.fitted
+    shares = {"predicted_stationary": fitted.predicted_stationary, "true_stationary": fitted.true_stationary}
+    run.metrics({"k_star": fitted.k, **{f"calibration/{name}": value for name, value in shares.items()}})
+    _tell(run, origin, done.provenance, deliver=False)
+    return run.url
+
+
+def evaluation_written(
+    tracking: Tracking, lake: Lake, key: ModelKey, done: EvaluationDone, figures: list[Path], origin: Origin, say: Say
+) -> str | None:
+    """Tables and figures on the model's run; its headline there and on the runs of the heads, so that these can be sorted."""
+    run = tracking.open(tracking.model(key), say=say)
+    for path in done.paths:
+        run.artifact(path, f"gated_evaluation/{path.parent.parent.name}")
+    for figure in figures:
+        run.artifact(figure, "figures")
+    run.metrics(done.headline)
+    _tell(run, origin, done.provenance, deliver=True)
+    for stage in HEADS:
+        record = read_record(lake.model(stage, key))
+        own = {name: value for name, value in done.headline.items() if f"uq_{name.split('/')[0]}" == stage}
+        if record is not None and own:
+            head = tracking.open(tracking.stage(key, stage, record.provenance.data_version), say=say)
+            head.metrics({name.replace(f"{name.split('/')[0]}/", "test/"): value for name, value in own.items()})
+            head.deliver(now=True)
+    return run.url
+
+
+def report_written(tracking: Tracking, done: ReportDone, origin: Origin, say: Say) -> str | None:
+    run = tracking.open(tracking.report(), say=say)
+    run.artifact(done.page.parent, "report")
+    _tell(run, origin, done.provenance, deliver=True)
+    return run.url

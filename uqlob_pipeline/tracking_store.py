@@ -1,0 +1,150 @@
+"""Speaks to MLflow: finds or makes a run, and applies journal entries to it. The only module that holds an MLflow client."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from uqlob_pipeline.tracking_journal import Entry, RunIdentity
+
+PARAMS_A_BATCH, METRICS_A_BATCH = 100, 1000
+LONGEST_PARAM, LONGEST_TAG = 6000, 5000
+ENDED_TAG, PARENT_TAG = "uqlob.ended", "mlflow.parentRunId"
+
+
+class Store:
+    """One experiment of one MLflow tracking store."""
+
+    def __init__(self, uri: str, experiment: str, directory: Path, *, local: bool) -> None:
+        # A store that does not answer must not hold up a training: the journal waits better than a socket.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        from mlflow import MlflowClient
+
+        self.directory, self.runs = directory, {}  # type: tuple[Path, dict[RunIdentity, str]]
+        with self.locked():  # the first client makes the tables: two at once would trip over each other
+            self.client: Any = MlflowClient(tracking_uri=uri)
+            found = self.client.get_experiment_by_name(experiment)
+            if found is not None:
+                self.experiment_id = str(found.experiment_id)
+            else:
+                place = (directory / "artifacts").as_uri() if local else None
+                self.experiment_id = str(self.client.create_experiment(experiment, artifact_location=place))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def run_id(self, identity: RunIdentity) -> str:
+        """The run of an identity: the one that is there, or a new one below its parent."""
+        if identity not in self.runs:
+            parent = self.run_id(identity.parent) if identity.parent else None
+            with self.locked():
+                self.runs[identity] = self._find(identity) or self._create(identity, parent)
+        return self.runs[identity]
+
+    def _find(self, identity: RunIdentity) -> str | None:
+        found = self.search(identity.tags())
+        return found[0].info.run_id if found else None
+
+    def search(self, tags: dict[str, str]) -> list[Any]:
+        wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+        return list(self.client.search_runs([self.experiment_id], wanted, order_by=["attributes.start_time ASC"]))
+
+    def _create(self, identity: RunIdentity, parent: str | None) -> str:
+        tags = identity.tags() | ({PARENT_TAG: parent} if parent else {})
+        made = self.client.create_run(self.experiment_id, run_name=identity.name, tags=tags)
+        if identity.kind == "model":  # a parent only gathers its stages: it is never under way by itself
+            self.client.set_terminated(made.info.run_id, "FINISHED")
+        return str(made.info.run_id)
+
+    # ---- journal entries
+
+    def take(self, identity: RunIdentity, entry: Entry) -> None:
+        run_id = self.run_id(identity)
+        getattr(self, f"_take_{entry['op']}")(run_id, identity, entry)
+
+    def _take_start(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        """Under way (again). Runs of earlier data that never ended belong to processes that died: mark them."""
+        self.client.update_run(run_id, status="RUNNING")
+        for name in (ENDED_TAG,):
+            if name in self.client.get_run(run_id).data.tags:
+                self.client.delete_tag(run_id, name)
+        family = {"uqlob.kind": identity.kind, "uqlob.key": identity.key}
+        for other in self.search(family):
+            if other.info.run_id != run_id and other.info.status == "RUNNING":
+                self.client.set_tag(
+                    other.info.run_id, ENDED_TAG, "its process died; the data has changed since, so it is not resumed"
+                )
+                self.client.set_terminated(other.info.run_id, "KILLED")
+
+    def _take_tags(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        from mlflow.entities import RunTag
+
+        tags = [RunTag(name, str(value)[:LONGEST_TAG]) for name, value in entry["values"].items()]
+        for i in range(0, len(tags), PARAMS_A_BATCH):
+            self.client.log_batch(run_id, tags=tags[i : i + PARAMS_A_BATCH])
+
+    def _take_params(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        """MLflow never lets a parameter change: one that did (a device, say) is told in a tag."""
+        from mlflow.entities import Param
+
+        known = self.client.get_run(run_id).data.params
+        values = {name: str(value)[:LONGEST_PARAM] for name, value in entry["values"].items()}
+        new = [Param(name, value) for name, value in values.items() if name not in known]
+        for i in range(0, len(new), PARAMS_A_BATCH):
+            self.client.log_batch(run_id, params=new[i : i + PARAMS_A_BATCH])
+        changed = {f"changed.{name}": value for name, value in values.items() if known.get(name, value) != value}
+        if changed:
+            self._take_tags(run_id, identity, {"values": changed})
+
+    def _take_metrics(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        from mlflow.entities import Metric
+
+        step, at = int(entry["step"]), int(entry["time"])
+        metrics = [Metric(name, float(value), at, step) for name, value in entry["values"].items()]
+        for i in range(0, len(metrics), METRICS_A_BATCH):
+            self.client.log_batch(run_id, metrics=metrics[i : i + METRICS_A_BATCH])
+
+    def _take_epochs(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        """Epochs that were trained but, their process killed in between, never told."""
+        told = {metric.step for metric in self.client.get_metric_history(run_id, "epoch")}
+        for epoch in entry["epochs"]:
+            if int(epoch["epoch"]) not in told:
+                self._take_metrics(run_id, identity, {"step": epoch["epoch"], "time": entry["time"], "values": epoch})
+
+    def _take_inputs(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        datasets = [
+            DatasetInput(
+                Dataset(said["name"], said["digest"], "uqlob", said["source"], profile=said["profile"]),
+                [InputTag("mlflow.data.context", said["context"])],
+            )
+            for said in entry["datasets"]
+        ]
+        self.client.log_inputs(run_id, datasets)
+
+    def _take_artifact(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        path = Path(entry["path"])
+        if path.is_dir():
+            self.client.log_artifacts(run_id, str(path), entry["to"])
+        elif path.exists():  # else a later training has replaced it
+            self.client.log_artifact(run_id, str(path), entry["to"])
+
+    def _take_model(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        from uqlob_pipeline.model_registry import register
+
+        if (Path(entry["best"]) / "weights.safetensors").exists():
+            number = register(self.client, run_id, entry)
+            self._take_tags(run_id, identity, {"values": {"uqlob.registered_model": f"{entry['name']} version {number}"}})
+
+    def _take_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
+        if entry.get("why"):
+            self._take_tags(run_id, identity, {"values": {ENDED_TAG: entry["why"]}})
+        self.client.set_terminated(run_id, entry["status"], end_time=entry["time"])
