@@ -11,11 +11,12 @@ import urllib.request
 from contextlib import asynccontextmanager
 
 from uqlob_pipeline.kraken.dumps import read_lines
+from uqlob_pipeline.kraken.snapshot import time_of
 from uqlob_pipeline.lake import AssetDay
 from uqlob_pipeline.recorder.practice.server import PracticeServer
 from uqlob_pipeline.recorder.practice.tokens import PRACTICE_KEY, PRACTICE_SECRET
 
-from .practice_lake import DAY
+from .practice_lake import DAY, comparable
 
 FLUSH = 0.25
 
@@ -58,32 +59,41 @@ def test_sigkill_costs_at_most_the_last_flush_and_the_rest_imports(level3_market
     rate = 1500.0
 
     async def run() -> int:
-        async with (
-            PracticeServer(level3_market, rate=rate) as server,
-            recorder(server, lake.lake.root, "--metrics-port", "0") as process,
-        ):
-            await until(lambda: server.place > 2200)
-            process.send_signal(signal.SIGKILL)
-            return server.place
+        async with PracticeServer(level3_market, rate=rate) as server:
+            async with recorder(server, lake.lake.root, "--metrics-port", "0") as process:
+                await until(lambda: server.place > 2200)
+                process.send_signal(signal.SIGKILL)
+                sent = server.place
+            async with recorder(server, lake.lake.root, "--metrics-port", "0") as process:
+                await asyncio.wait_for(server.finished.wait(), 30)
+                process.send_signal(signal.SIGTERM)
+                await asyncio.wait_for(process.wait(), 10)
+            return sent
 
     sent = asyncio.run(run())
-    updates = level3_market.updates
     for symbol in level3_market.symbols:
-        (file,) = lake.lake.dumps("level3", AssetDay(symbol.replace("/", "-"), DAY))
-        written = [json.loads(line) for _, line in read_lines(file)]
-        kept = sum(message.get("type") == "update" for message in written)
-        of_symbol = [place for place, one in enumerate(updates) if one.symbol == symbol and one.channel == "level3"]
+        every = undisturbed(level3_market)[symbol]
+        killed, restarted = lake.lake.dumps("level3", AssetDay(symbol.replace("/", "-"), DAY))
+        events, report = lake.events(symbol)
+        assert (report.sessions, report.quarantined, report.checksums_failed, report.truncated_files) == (2, 0, 0, [])
+
+        kept = sum(json.loads(line).get("type") == "update" for _, line in read_lines(killed))
+        of_symbol = [place for place, one in enumerate(level3_market.updates) if one[1:3] == ("level3", symbol)]
         lost = sent - of_symbol[kept]
         assert lost <= rate * (FLUSH + 0.5), f"{lost} messages are more than one flush and what was under way"
-        events, report = lake.events(symbol)
-        assert len(events) > 300
-        assert events == undisturbed(level3_market)[symbol][: len(events)]
-        assert report.truncated_files == []
-        assert report.quarantined == report.checksums_failed == 0
-        # Killed within a write, half a frame stands at the end.
-        file.write_bytes(file.read_bytes() + file.read_bytes()[:200])
+
+        second = [json.loads(line) for _, line in read_lines(restarted)]
+        snapshot = next(message for message in second if message.get("type") == "snapshot")
+        restart = time_of(snapshot["data"][0]["timestamp"])
+        before, after = ([e for e in events if e[0] <= restart], [e for e in events if e[0] > restart])
+        assert len(before) > 300
+        assert before == every[: len(before)]
+        assert comparable(after, [restart]) == comparable([event for event in every if event[0] > restart], [restart])
+
+        # Killed within a write, half a frame stands at the end of a file.
+        killed.write_bytes(killed.read_bytes() + killed.read_bytes()[:200])
         again, _ = lake.events(symbol)
-        assert again[: len(events)] == events
+        assert [event for event in again if event[0] <= restart][: len(before)] == before
 
 
 def test_sigterm_closes_the_files_and_no_secret_is_told(level3_market, practice_lake, undisturbed):

@@ -180,7 +180,8 @@ def recording(
     else:
         typer.echo(
             f"{found.messages:,} messages of {found.symbols} symbols in {found.seconds:.1f} s: {found.sustained_rate:,.0f}/s "
-            f"({found.asked_rate:,.0f} asked, the sender waited {found.held_back_seconds:.2f} s for the recorder)\nlost {found.lost}, altered {found.altered}, gaps {found.gaps}\n"
+            f"({found.asked_rate:,.0f} asked, the sender waited {found.held_back_seconds:.2f} s for the recorder)\n"
+            f"lost {found.lost}, altered {found.altered}, gaps {found.gaps}\n"
             f"processor {found.cores:.0%} of one core, which would be full at {found.capacity:,.0f} messages/s\n"
             f"memory {found.memory_start_mb:.0f} MB at the start, {found.memory_peak_mb:.0f} at the peak, "
             f"{found.memory_end_mb:.0f} at the end\n"

@@ -20,24 +20,27 @@ def date_of(day: int) -> dt.date:
     return dt.date.fromordinal(719_163 + day)
 
 
-def start_time(received_at: int) -> str:
+def start_time(time: int) -> str:
     """A file's name in order of time: 20260301T000000.000000Z."""
-    seconds, rest = divmod(received_at, 10**9)
+    seconds, rest = divmod(time, 10**9)
     return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y%m%dT%H%M%S}.{rest // 1000:06d}Z"
 
 
 class DumpFile:
-    """One growing file of lines. Every flush appends one complete zstd frame, or nothing."""
+    """One growing file of lines. Every flush appends one complete zstd frame, or nothing.
 
-    def __init__(self, directory: Path, received_at: int, level: int) -> None:
+    It is named by the time of its first message on Kraken's clock: files sort right even if this machine's clock was wrong.
+    """
+
+    def __init__(self, directory: Path, start: int, level: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         while True:
-            self.path = directory / f"{start_time(received_at)}.jsonl.zst"
+            self.path = directory / f"{start_time(start)}.jsonl.zst"
             try:
                 self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
                 break
             except FileExistsError:
-                received_at += 1000
+                start += 1000
         self._compressor = zstandard.ZstdCompressor(level=level)
         self._lines: list[bytes] = []
         self._waiting = self.size = 0
@@ -113,11 +116,11 @@ class DayFiles:
                 f"stop it, leave the symbol out, or record into another lake with --out"
             ) from None
 
-    def open_day(self, day: int, received_at: int) -> None:
-        """Close the file that is open and begin the day's."""
+    def open_day(self, day: int, start: int) -> None:
+        """Close the file that is open and begin the day's; `start` is its first message's time."""
         self._close_file()
         directory = self.lake.raw(self.channel, AssetDay(self.symbol, date_of(day)))
-        self.file, self.day = DumpFile(directory, received_at, self.level), day
+        self.file, self.day = DumpFile(directory, start, self.level), day
         self.statistics.files += 1
 
     def write(self, line: bytes) -> None:

@@ -103,6 +103,8 @@ class BookFeed(Feed):
                 statistics.dropped += 1
                 return
             time = message_time(message, self.time)
+            if time < 0:
+                time = received_at
             if fresh:
                 book = self._new_book()
             else:
@@ -126,7 +128,7 @@ class BookFeed(Feed):
         if fresh:
             if self.book is not None:  # Kraken sent one unasked: what lies between is unknown
                 self.lose("snapshot")
-            self._begin_session(book, time, received_at)
+            self._begin_session(book, time)
         elif time > self.time:
             self.time = time
         self.files.write(spliced(line, received_at))
@@ -135,18 +137,18 @@ class BookFeed(Feed):
         price_precision, qty_precision = self.precisions.get(self.symbol, (None, None))
         return RunningBook(self._book_channel, self.depth, price_precision, qty_precision)
 
-    def _begin_session(self, book: RunningBook, time: int, received_at: int) -> None:
+    def _begin_session(self, book: RunningBook, time: int) -> None:
         self.book, self.time = book, time
         self.statistics.snapshots += 1
         if time // DAY_NS > self.files.day or self.files.file is None:
-            self.files.open_day(max(time // DAY_NS, self.files.day), received_at)
+            self.files.open_day(max(time // DAY_NS, self.files.day), time)
         if self._ack:
             self.files.write(self._ack)
 
     def turn_day(self, day: int, received_at: int) -> None:
         """Begin the next day's file with the verified book as it stood at midnight, so that the day stands alone."""
         assert self.book is not None
-        self.files.open_day(day, received_at)
+        self.files.open_day(day, day * DAY_NS)
         if self._ack:
             self.files.write(self._ack)
         self.files.write(spliced(self.book.snapshot_message(self.symbol, day * DAY_NS), received_at))
@@ -203,15 +205,15 @@ class TradeFeed(Feed):
         if newest // DAY_NS > self.files.day:
             if self.files.file and any(time // DAY_NS == self.files.day for _, time in prints):
                 self.files.write(text)  # a message across midnight stands in both days
-            self.turn_day(newest // DAY_NS, received_at)
+            self.turn_day(newest // DAY_NS, newest)
         self.files.write(text)
         while self._recent and self._recent[0][0] < newest - CARRIED_NS:
             self._recent.popleft()
         self._recent.append((newest, text))
 
-    def turn_day(self, day: int, received_at: int) -> None:
+    def turn_day(self, day: int, start: int) -> None:
         """Begin the next day's file with the last prints before midnight: they explain the first events after it."""
-        self.files.open_day(day, received_at)
+        self.files.open_day(day, start)
         for time, text in self._recent:
             if time >= day * DAY_NS - CARRIED_NS:
                 self.files.write(text)

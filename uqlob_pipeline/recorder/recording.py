@@ -133,7 +133,7 @@ class Recording:
                 book.turn_day(day, time.time_ns())
         for trade in self.trades:
             if trade.files.file is not None and day > trade.files.day:
-                trade.turn_day(day, time.time_ns())
+                trade.turn_day(day, day * DAY_NS)
 
     async def _sync(self) -> None:
         while True:
