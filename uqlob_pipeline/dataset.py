@@ -95,16 +95,18 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
 
 
 def write_dataset_figures(lake: Lake, profile: Profile, written: DatasetProfile) -> dict[str, Path]:
-    from uqlob_pipeline import dataset_figures
+    """The class-proportion grid and the drift bars, as the report draws them."""
+    from uqlob_pipeline.report.figures import figure_class_proportions, figure_drift, png
 
-    market = " (simulated market)" if profile.simulated else ""
+    read = {name: pq.read_table(written.tables[name], partitioning=None) for name in ("class_proportions", "drift")}
     drawn = {
-        "class_proportions": dataset_figures.class_proportion_grid(written.rows("class_proportions"), market),
-        "drift": dataset_figures.drift_bars(written.rows("drift"), market),
+        "class_proportions": figure_class_proportions(read["class_proportions"], profile.symbols, simulated=profile.simulated)
     }
+    if len(read["drift"]):  # without test days there is none to show
+        drawn["drift"] = figure_drift(read["drift"], profile.symbols, simulated=profile.simulated)
     paths = {}
     for name, figure in drawn.items():
         paths[name] = lake.dataset_profile / f"{name}.png"
         with atomic_path(paths[name]) as temporary:
-            figure.savefig(temporary, format="png", dpi=130, metadata={"Software": None})
+            temporary.write_bytes(png(figure))
     return paths

@@ -9,7 +9,6 @@ from uqlob_pipeline.dataset import DatasetProfile, write_dataset_profile
 from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.labels import fit_label_thresholds, write_window_labels, write_window_prices
 from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.profile import SimulationSettings
 
 EVENTS = {number: random_day(300 + number, sessions=[6000, 6000], mean_gap_us=9000) for number in range(4)}
 
@@ -105,7 +104,7 @@ def test_nothing_at_all_is_refused(tmp_path):
         write_dataset_profile(lake, warehouse(lake), profile())
 
 
-def test_training_days_alone_have_no_drift_but_a_figure(lake, tmp_path):
+def test_training_days_alone_have_no_drift_and_no_figure_of_it(lake, tmp_path):
     chosen = profile(train_days=2)
     only = Lake(tmp_path)
     for number in (0, 1):
@@ -115,14 +114,4 @@ def test_training_days_alone_have_no_drift_but_a_figure(lake, tmp_path):
             copy.write_bytes(path.read_bytes())
     described = write_dataset_profile(only, warehouse(only), chosen)
     assert described.rows("drift") == []
-    assert described.figures["drift"].stat().st_size > 0
-
-
-def test_figures_of_a_simulated_market_say_so(written):
-    from uqlob_pipeline import dataset_figures
-
-    simulated = profile().model_copy(update={"simulation": SimulationSettings()})
-    assert simulated.simulated
-    figure = dataset_figures.class_proportion_grid(written.rows("class_proportions"), " (simulated market)")
-    assert "simulated market" in figure.get_suptitle()
-    assert "simulated market" in dataset_figures.drift_bars(written.rows("drift"), " (simulated market)").get_suptitle()
+    assert list(described.figures) == ["class_proportions"]

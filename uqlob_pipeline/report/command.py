@@ -44,7 +44,7 @@ def report(
         console.print(f"[red]Nothing is evaluated in {where.root}: materialise `gated_evaluation` first.[/red]")
         raise typer.Exit(1)
     with console.status("report") as status:
-        bootstrap = Bootstrap(replicates=settings.evaluation.bootstrap_samples)
+        bootstrap = Bootstrap(replicates=settings.evaluation.bootstrap_replicates)
         path = build_report(
             inputs, output or where.report, bootstrap=bootstrap, progress=lambda step: status.update(f"report: {step}")
         )
