@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,7 +100,7 @@ class StagePlan:
 def stage_settings(profile: Profile, stage: Stage) -> str:
     """Whatever of the profile changes the weights, and nothing else: more checkpoints or another device are no change."""
     objective = OBJECTIVE[stage]
-    own = [f"training.{objective}.{name}" for name in StageConfig.__dataclass_fields__ if name != "checkpoint_every"]
+    own = [f"training.{objective}.{field.name}" for field in fields(StageConfig) if field.name != "checkpoint_every"]
     shared = ["training.encoder", "training.seed", "training.bf16", "training.store_dtype", "labels.latency_us"]
     if stage != "encoder":
         shared += ["training.head", "training.test_seed"]

@@ -50,6 +50,10 @@ def told_to_dagster(context: dg.AssetExecutionContext) -> Iterator[None]:
     except TrainingInterrupted as error:
         context.log.warning(str(error))
         raise dg.DagsterExecutionInterruptedError(str(error)) from error
+    except OSError:
+        raise  # a full disk, a file in use: may pass
+    except Exception as error:
+        raise dg.Failure(description=f"{type(error).__name__}: {error}", allow_retries=False) from error
 
 
 def origin(context: dg.AssetExecutionContext) -> Origin:
