@@ -51,20 +51,37 @@ class DatasetProfile:
         }
 
 
-def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) -> DatasetProfile:
-    """Describe every asset-day of the profile that is materialised; list those that are not."""
-    events, labels, inputs, missing = [], [], {}, []
+@dataclass
+class DatasetPlan:
+    """The asset-days of the profile that are materialised, and those that are not."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    labels: list[dict[str, Any]] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+def plan_dataset_profile(lake: Lake, profile: Profile) -> tuple[DatasetPlan, Provenance]:
+    """What the dataset profile would be made from now."""
+    plan = DatasetPlan()
     for symbol in profile.symbols:
         for date in profile.days(symbol, "train", "validation", "test"):
             day = AssetDay(symbol, date)
             of_events, of_labels = read_provenance(lake.book_events(day)), read_provenance(lake.window_labels(day))
             if of_events is None or of_labels is None:
-                missing.append(str(day))
+                plan.missing.append(str(day))
                 continue
-            events.append({"symbol": symbol, "path": str(lake.book_events(day))})
+            plan.events.append({"symbol": symbol, "path": str(lake.book_events(day))})
             split = profile.splits.of(date)
-            labels.append({"symbol": symbol, "split": split, "path": str(lake.window_labels(day))})
-            inputs[str(day)] = f"{of_events.data_version} {of_labels.data_version}"
+            plan.labels.append({"symbol": symbol, "split": split, "path": str(lake.window_labels(day))})
+            plan.inputs[str(day)] = f"{of_events.data_version} {of_labels.data_version}"
+    return plan, Provenance("dataset_profile", DATASET_CODE, profile.settings_version("splits", "instruments"), plan.inputs)
+
+
+def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) -> DatasetProfile:
+    """Describe every asset-day of the profile that is materialised; list those that are not."""
+    plan, provenance = plan_dataset_profile(lake, profile)
+    events, labels = plan.events, plan.labels
     if not events:
         raise NotReady(
             f"dataset_profile: no asset-day of profile '{profile.name}' has both book_events and window_labels. "
@@ -72,7 +89,6 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
         )
     described = {day["symbol"] for day in events}
     thresholds = [str(lake.label_thresholds(symbol)) for symbol in profile.symbols if symbol in described]
-    provenance = Provenance("dataset_profile", DATASET_CODE, profile.settings_version("splits", "instruments"), inputs)
     ticks = [
         {"symbol": symbol, "tick": float(instrument.tick), "place": place}
         for place, (symbol, instrument) in enumerate(profile.instruments.items())
@@ -83,7 +99,7 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
         "class_proportions": {"labels": labels, "paths": [day["path"] for day in labels]},
         "drift": {"proportions": str(lake.dataset_profile / "class_proportions.parquet")},
     }
-    written = DatasetProfile(provenance, missing=missing)
+    written = DatasetProfile(provenance, missing=plan.missing)
     for table, name in SQL_FILES.items():
         path = lake.dataset_profile / f"{table}.parquet"
         warehouse.write(name, path, provenance, **parameters[table])

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uqlob_pipeline import features, labels
+from uqlob_pipeline.dataset import plan_dataset_profile
 from uqlob_pipeline.kraken.ingest import book_events_provenance
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.stages import why_differs
+from uqlob_pipeline.staleness import BY_MODEL, NOT_THERE, why_report_is_stale
 
 Grain = Literal["day", "symbol", "model", "all"]
 Key = AssetDay | ModelKey | str | None
-NOT_THERE = "not there"
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,7 @@ class Table:
 
 
 def _why(made: Provenance | None, expected: Callable[[], Provenance]) -> str:
-    if made is None:
-        return NOT_THERE
-    now = expected()
-    if made.data_version == now.data_version:
-        return ""
-    if made.code_version != now.code_version:
-        return "made by other code"
-    if made.settings_version != now.settings_version:
-        return "made with other settings"
-    changed = sorted(name for name in {*made.inputs, *now.inputs} if made.inputs.get(name) != now.inputs.get(name))
-    return f"made from other data: {', '.join(changed[:4])}"
+    return NOT_THERE if made is None else why_differs(made, expected())
 
 
 def _version(lake: Lake, table: str, key: AssetDay | str) -> str:
@@ -83,6 +75,22 @@ def _of_symbol(ask: Callable[[Lake, Profile, str], str]) -> Callable[[Lake, Prof
     return why
 
 
+def _of_model(ask: Callable[[Lake, Profile, ModelKey], str]) -> Callable[[Lake, Profile, Key], str]:
+    def why(lake: Lake, profile: Profile, key: Key) -> str:
+        assert isinstance(key, ModelKey)
+        return ask(lake, profile, key)
+
+    return why
+
+
+def _dataset_profile(lake: Lake, profile: Profile, _: Key) -> str:
+    return _why(read_provenance(lake.dataset_profile / "dataset.parquet"), lambda: plan_dataset_profile(lake, profile)[1])
+
+
+def _paper_report(lake: Lake, profile: Profile, _: Key) -> str:
+    return why_report_is_stale(lake, profile)
+
+
 # In the order in which they are made.
 TABLES = [
     Table("book_events", "day", _book_events),
@@ -92,6 +100,9 @@ TABLES = [
     Table("event_features", "day", _event_features),
     Table("window_labels", "day", _window_labels),
     Table("feature_scales", "symbol", _of_symbol(features.why_scales_are_stale)),
+    Table("dataset_profile", "all", _dataset_profile),
+    *(Table(asset, "model", _of_model(ask)) for asset, ask in BY_MODEL.items()),
+    Table("paper_report", "all", _paper_report),
 ]
 
 

@@ -68,7 +68,7 @@ def ui(
     from uqlob_pipeline.instance import PROJECT, use_dagster_home
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.profile import load_profile
-    from uqlob_pipeline.tracking import store_uri
+    from uqlob_pipeline.tracking import Tracking
 
     settings, place = load_profile(profile), Lake(lake)
     use_dagster_home()
@@ -85,7 +85,7 @@ def ui(
     if profile:
         environment["UQLOB_PROFILE"] = profile
     tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
-    store = store_uri(place)
+    store = Tracking(place, settings).uri
     commands = {
         "mlflow": [
             tools / "mlflow",

@@ -41,7 +41,7 @@ def test_other_settings_make_a_day_stale_and_say_so(
     other = profile.model_copy(update={"book": profile.book.model_copy(update={"max_level": 5})})
     runs, said = run({**resources, "profile": other}, lake, other, instance, chosen)
     assert runs == 1
-    assert "made with other settings" in said[0]
+    assert "made with other settings than the profile's" in said[0]
 
 
 def test_a_failed_run_says_why(resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
