@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from uqlob_models.config import to_dict
 from uqlob_pipeline.dataset import DatasetProfile
@@ -18,16 +19,24 @@ from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.training_plots import CONFUSION, CURVES, PARAMETERS
 from uqlob_pipeline.training_runs import train_stage
 
+if TYPE_CHECKING:
+    import dagster as dg
+
 CONTEXTS = {"train": "training", "validation": "selection"}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The Dagster run that something was made in."""
+    """The Dagster run in which something was made."""
 
     run_id: str
     partition: str
     asset: str
+
+    @classmethod
+    def of(cls, context: "dg.AssetExecutionContext") -> "Origin":
+        partition = str(context.partition_key) if context.has_partition_key else ""
+        return cls(context.run_id, partition, context.asset_key.to_user_string())
 
     def tags(self, tracking: Tracking, provenance: Provenance) -> dict[str, str]:
         said = {

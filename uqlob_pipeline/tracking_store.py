@@ -21,6 +21,7 @@ class Store:
         # A store that does not answer must not hold up a training: the journal waits better than a socket.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
         self.directory, self.runs = directory, {}  # type: tuple[Path, dict[RunIdentity, str]]

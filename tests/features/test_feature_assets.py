@@ -15,6 +15,7 @@ from uqlob_pipeline.labels import class_balance
 from uqlob_pipeline.lake import AssetDay, Lake, read_provenance
 from uqlob_pipeline.partitions import asset_day_key
 from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.tracking import Tracking
 
 ASSETS = dg.load_assets_from_modules([features, labels])
 DAYS = 4
@@ -50,7 +51,7 @@ def run(lake: Lake, chosen: Profile, instance, asset: str, *keys: str, **kwargs)
         partition_key=keys[0] if len(keys) == 1 else None,
         tags=tags,
         instance=instance,
-        resources={"lake": lake, "warehouse": warehouse(lake), "profile": chosen},
+        resources={"lake": lake, "warehouse": warehouse(lake), "profile": chosen, "tracking": Tracking(lake, chosen)},
         **kwargs,
     )
 

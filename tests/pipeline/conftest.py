@@ -10,6 +10,7 @@ import pytest
 from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.profile import Profile, load_profile
 from uqlob_pipeline.simulator import MarketSettings, simulate_day
+from uqlob_pipeline.tracking import Tracking
 from uqlob_pipeline.warehouse import Warehouse
 
 FIRST = dt.date(2026, 1, 5)
@@ -41,7 +42,8 @@ def profile() -> Profile:
 
 @pytest.fixture
 def resources(lake: Lake, profile: Profile) -> dict[str, object]:
-    return {"lake": lake, "warehouse": Warehouse(lake, profile.duckdb), "profile": profile}
+    warehouse, tracking = Warehouse(lake, profile.duckdb), Tracking(lake, profile)
+    return {"lake": lake, "warehouse": warehouse, "profile": profile, "tracking": tracking}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import dagster as dg
 
 from uqlob_pipeline import evaluations, forecasts, tracked
 from uqlob_pipeline.assets.days import retry_policy
-from uqlob_pipeline.assets.models import GPU, WINDOWS, link, origin, told_to_dagster, uq_classification, uq_regression
+from uqlob_pipeline.assets.models import GPU, WINDOWS, link, told_to_dagster, uq_classification, uq_regression
 from uqlob_pipeline.checks.evaluation import (
     EVALUATION_CHECKS,
     MULTIPLIER_CHECKS,
@@ -26,6 +26,7 @@ from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.partitions import model_key, models, symbol_of_model
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.tables import column_schema
+from uqlob_pipeline.tracked import Origin
 from uqlob_pipeline.tracking import Tracking
 
 GROUP = "evaluation"
@@ -56,7 +57,7 @@ def predictions(
     key = model_key(context.partition_key)
     with told_to_dagster(context):
         done = forecasts.write_predictions(lake, profile, key, context.log.info)
-    url = tracked.predictions_written(tracking, lake, key, done, origin(context))
+    url = tracked.predictions_written(tracking, lake, key, done, Origin.of(context))
     metadata = {
         "dagster/partition_row_count": sum(done.rows.values()),
         "dagster/uri": str(lake.predictions(key)),
@@ -95,7 +96,7 @@ def threshold_multiplier(
         done = evaluations.write_threshold_multiplier(lake, profile, key)
     figure = multiplier_figure(lake, key, profile.simulated)
     figures = write_figures(lake, key, {"threshold_multiplier": figure})
-    url = tracked.multiplier_written(tracking, lake, key, done, figures, origin(context))
+    url = tracked.multiplier_written(tracking, lake, key, done, figures, Origin.of(context))
     metadata = {
         "k*": done.fitted.k,
         "calibration windows": done.fitted.windows,
@@ -136,7 +137,7 @@ def gated_evaluation(
         done = evaluations.write_gated_evaluation(lake, profile, key)
     figures = evaluation_figures(lake, key, done.tables, profile.simulated)
     paths = write_figures(lake, key, figures)
-    url = tracked.evaluation_written(tracking, lake, key, done, paths, origin(context), context.log.info)
+    url = tracked.evaluation_written(tracking, lake, key, done, paths, Origin.of(context), context.log.info)
     metadata = {
         "dagster/partition_row_count": done.tables.scores.num_rows,
         "dagster/uri": str(lake.by_model("gated_evaluation", key)),
@@ -166,7 +167,7 @@ def paper_report(
     """Pooled tables and figures on one page, beside the paper's own numbers."""
     with told_to_dagster(context):
         done = evaluations.write_report(lake, profile, progress=lambda step: context.log.info(f"report: {step}"))
-    url = tracked.report_written(tracking, done, origin(context), context.log.info)
+    url = tracked.report_written(tracking, done, Origin.of(context), context.log.info)
     metadata = {
         "page": dg.MetadataValue.url(done.page.as_uri()),
         "models": [f"{symbol} {horizon}s" for symbol, horizon in sorted(done.inputs.evaluations)],

@@ -18,6 +18,8 @@ from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.partitions import asset_days, days_of_symbol, symbols
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.tables import column_schema
+from uqlob_pipeline.tracked import Origin, fit_written
+from uqlob_pipeline.tracking import Tracking
 from uqlob_pipeline.warehouse import Warehouse
 
 GROUP = "features"
@@ -41,11 +43,13 @@ def token_bins(
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
+    tracking: dg.ResourceParam[Tracking],
 ) -> Iterator[Any]:
     """Sextile edges of volume and tick distance and the median quantity, from the training days only."""
 
     def fit(symbol: str) -> DayDone:
         bins, provenance = features.fit_token_bins(lake, warehouse, profile, symbol)
+        fit_written(tracking, symbol, lake.token_bins(symbol), provenance, Origin.of(context))
         metadata = {
             "dagster/partition_row_count": 1,
             "training days": len(provenance.inputs),
@@ -112,11 +116,13 @@ def feature_scales(
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
+    tracking: dg.ResourceParam[Tracking],
 ) -> Iterator[Any]:
     """Mean and standard deviation of each continuous feature, from the windows of the training days only."""
 
     def fit(symbol: str) -> DayDone:
         scales, provenance = features.fit_feature_scales(lake, warehouse, profile, symbol)
+        fit_written(tracking, symbol, lake.feature_scales(symbol), provenance, Origin.of(context))
         shown = [dg.TableRecord({"feature": row["feature"], "mean": row["mean"], "std": row["std"]}) for row in scales]
         metadata = {
             "dagster/partition_row_count": len(scales),

@@ -16,6 +16,8 @@ from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.partitions import asset_days, days_of_symbol, symbols
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.tables import column_schema
+from uqlob_pipeline.tracked import Origin, dataset_written, fit_written
+from uqlob_pipeline.tracking import Tracking
 from uqlob_pipeline.warehouse import Warehouse
 
 GROUP = "labels"
@@ -72,11 +74,13 @@ def label_thresholds(
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
+    tracking: dg.ResourceParam[Tracking],
 ) -> Iterator[Any]:
     """Log-return volatility, class threshold and label scale of every horizon, from the training days only."""
 
     def fit(symbol: str) -> DayDone:
         thresholds, provenance = labels.fit_label_thresholds(lake, warehouse, profile, symbol)
+        fit_written(tracking, symbol, lake.label_thresholds(symbol), provenance, Origin.of(context))
         shown = ("horizon_s", "sigma_lr", "tau_lr", "y_ref", "windows", "zero_share", "stationary_share")
         metadata = {
             "dagster/partition_row_count": len(thresholds),
@@ -135,16 +139,22 @@ def window_labels(
     metadata=column_schema("dataset_profile/dataset"),
 )
 def dataset_profile(
-    lake: dg.ResourceParam[Lake], warehouse: dg.ResourceParam[Warehouse], profile: dg.ResourceParam[Profile]
+    context: dg.AssetExecutionContext,
+    lake: dg.ResourceParam[Lake],
+    warehouse: dg.ResourceParam[Warehouse],
+    profile: dg.ResourceParam[Profile],
+    tracking: dg.ResourceParam[Tracking],
 ) -> dg.MaterializeResult:
     """The paper's dataset tables: event rates, thresholds, class proportions and their drift; with two figures."""
     try:
         written = dataset.write_dataset_profile(lake, warehouse, profile)
     except NotReady as error:
         raise dg.Failure(description=str(error), allow_retries=False) from error
+    url = dataset_written(tracking, written, Origin.of(context), context.log.info)
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": len(written.rows("dataset")),
+            **({"MLflow": dg.MetadataValue.url(url)} if url else {}),
             **{name: table(written.rows(name)) for name in written.tables},
             **{f"{name} (figure)": image(path) for name, path in written.figures.items()},
             "asset-days not materialised": ", ".join(written.missing) or "none",

@@ -56,11 +56,6 @@ def told_to_dagster(context: dg.AssetExecutionContext) -> Iterator[None]:
         raise dg.Failure(description=f"{type(error).__name__}: {error}", allow_retries=False) from error
 
 
-def origin(context: dg.AssetExecutionContext) -> Origin:
-    partition = str(context.partition_key) if context.has_partition_key else ""
-    return Origin(context.run_id, partition, context.asset_key.to_user_string())
-
-
 def link(url: str | None) -> dict[str, Any]:
     return {
         "MLflow": dg.MetadataValue.url(url) if url else dg.MetadataValue.text("waits in the journal; MLflow was not asked yet")
@@ -119,7 +114,7 @@ def _stage_asset(stage: Stage, description: str, deps: list[Any]) -> dg.AssetsDe
         key = model_key(context.partition_key)
         with told_to_dagster(context):
             plan = plan_stage(lake, profile, key, stage)
-            record, url = train_tracked(tracking, lake, plan, origin(context), fresh=config.fresh, say=context.log.info)
+            record, url = train_tracked(tracking, lake, plan, Origin.of(context), fresh=config.fresh, say=context.log.info)
         yield dg.MaterializeResult(metadata=stage_metadata(plan, record, url), data_version=dg.DataVersion(record.version))
         yield from results(context, stage_checks(lake, profile, stage, key.symbol, record))
 
