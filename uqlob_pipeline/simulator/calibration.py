@@ -55,7 +55,7 @@ def dynamics_for(spec: SymbolSpec, settings: MarketSettings) -> Dynamics:
         repricing_rate=repricing_rate,
         repricing_scale=math.sqrt(REPRICING_SHARE * variance / (repricing_rate * NOISE_SECOND_MOMENT)),
         impact=math.sqrt(FLOW_SHARE * variance / (actions * market_share * flow_second_moment)),
-        half_spread=0.8,
+        half_spread=0.45,
         touch_distance=3.0,
         deep_share=0.08,
         median_lots=spec.median_quantity * 10**spec.qty_precision,
