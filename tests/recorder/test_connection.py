@@ -5,11 +5,15 @@ import base64
 import io
 import json
 import os
+from contextlib import suppress
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from uqlob_pipeline.kraken.snapshot import parse_message
 from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.recorder.connection import Abandoned
 from uqlob_pipeline.recorder.credentials import SECRET, TokenError, TokenSource, sign
 from uqlob_pipeline.recorder.dump_file import DumpFile
 from uqlob_pipeline.recorder.feeds import BadMessage, BookFeed, spliced
@@ -39,8 +43,7 @@ def test_a_token_is_kept_while_young_and_never_told():
         desk = TokenDesk()
         await desk.start()
         journal = Journal(stream=told)
-        settings = RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=desk.address))
-        source = TokenSource(settings, journal)
+        source = TokenSource(RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=desk.address)), journal)
         first = await source.token()
         assert await source.token() == first
         source.expire()
@@ -113,14 +116,28 @@ def test_a_rate_limit_is_respected_and_a_refusal_for_it_survived(level3_market, 
     async def run(budget_of_server: float, budget_of_recorder: float, name: str):
         lake = practice_lake(level3_market, name)
         async with PracticeServer(level3_market, subscription_budget=budget_of_server) as server:
-            settings = quick(server, lake, subscription_budget=budget_of_recorder)
-            recording = await record_to_the_end(server, settings)
+            recording = await record_to_the_end(server, quick(server, lake, subscription_budget=budget_of_recorder))
             return server.rate_limited, recording, lake
 
     limited, recording, lake = asyncio.run(run(40.0, 40.0, "respectful"))
     assert limited == 0
     limited, recording, lake = asyncio.run(run(40.0, 4000.0, "hasty"))
     assert limited == sum(connection.statistics.rate_limited for connection in recording.connections) > 0
+    for symbol in level3_market.symbols:
+        assert lake.events(symbol)[0] == undisturbed(level3_market)[symbol]
+
+
+def test_a_subscription_without_an_answer_is_made_anew(level3_market, practice_lake, undisturbed):
+    lake = practice_lake(level3_market)
+
+    async def run():
+        async with PracticeServer(level3_market) as server:
+            server.ignored = 1
+            return await record_to_the_end(server, quick(server, lake, answer_seconds=0.4))
+
+    recording = asyncio.run(run())
+    public, level3 = (connection.statistics for connection in recording.connections)
+    assert (public.lost_by, level3.lost_by) == ({}, {"no answer": 1})
     for symbol in level3_market.symbols:
         assert lake.events(symbol)[0] == undisturbed(level3_market)[symbol]
 
@@ -241,3 +258,62 @@ def test_subscriptions_cost_what_kraken_says():
     spent = asyncio.run(run())
     assert spent[9] < 0.05, "a second's worth may go at once"
     assert spent[-1] >= 0.45, "the other five wait their turn"
+
+
+class Unconnected:
+    """A connection whose messages a test hands over itself."""
+
+    def __init__(self, root, level2: bool = True) -> None:
+        asked = RecorderSettings(("BTC-USD", "ETH-USD"), depth=10, level2=level2, lake=root)
+        self.recording = Recording(asked, Journal(stream=io.StringIO()))
+        self.connection = self.recording.connections[0]
+
+    def receive(self, message) -> None:
+        self.connection._receive(message if isinstance(message, bytes) else json.dumps(message).encode())
+
+
+def test_prints_of_several_symbols_in_one_message_reach_each(tmp_path):
+    here = Unconnected(tmp_path)
+    prints = [
+        {"symbol": s, "side": "buy", "price": 1.5, "qty": 1.0, "trade_id": number, "timestamp": "2026-03-02T12:00:00.000001Z"}
+        for s, number in (("BTC/USD", 5), ("ETH/USD", 900), ("BTC/USD", 6))
+    ]
+    here.receive({"channel": "trade", "type": "update", "data": prints})
+    here.receive({"channel": "trade", "type": "update", "data": [prints[0] | {"trade_id": 7}]})
+    btc, eth = (trade.statistics for trade in here.recording.trades)
+    assert (btc.messages, eth.messages, btc.missed_trades, eth.missed_trades) == (2, 1, 0, 0)
+    here.recording.close()
+
+
+words = st.sampled_from(["channel", "book", "trade", "instrument", "status", "type", "snapshot", "update", "data", "symbol"])
+more_words = st.sampled_from(["BTC/USD", "bids", "asks", "price", "qty", "checksum", "timestamp", "pairs", "method", "subscribe"])
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | words | more_words | st.text(max_size=5)
+trees = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words | more_words, inner, max_size=5), max_leaves=12
+)
+books = st.fixed_dictionaries(
+    {"channel": st.sampled_from(["book", "trade", "instrument", "status"]), "type": words, "data": st.lists(trees, max_size=2)}
+)
+named = st.fixed_dictionaries(
+    {"channel": st.sampled_from(["book", "trade"]), "type": st.sampled_from(["snapshot", "update"])}
+).flatmap(
+    lambda head: trees.map(
+        lambda tree: head | {"data": [{"symbol": "BTC/USD", "bids": tree, "asks": [], "checksum": 0, "timestamp": tree}]}
+    )
+)
+
+
+def test_whatever_comes_over_the_wire_the_recorder_lives_on(tmp_path):
+    here = Unconnected(tmp_path)
+
+    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.binary(max_size=40) | trees | books | named)
+    def hand_over(message):
+        with suppress(Abandoned):
+            here.receive(message)
+
+    hand_over()
+    btc = here.recording.books[0].statistics
+    assert btc.malformed > 0
+    assert btc.messages == btc.verified
+    here.recording.close()

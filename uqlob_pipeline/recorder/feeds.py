@@ -99,6 +99,8 @@ class BookFeed(Feed):
         statistics.received_bytes += len(line)
         try:
             fresh = message["type"] == "snapshot"
+            if len(message["data"]) != 1:
+                raise ValueError(f"{len(message['data'])} books in one message")
             if not fresh and self.book is None:
                 statistics.dropped += 1
                 return
@@ -186,8 +188,10 @@ class TradeFeed(Feed):
         statistics = self.statistics
         statistics.received_bytes += len(line)
         try:
-            prints = [(int(one["trade_id"]), time_of(one["timestamp"])) for one in message["data"]]
-        except (KeyError, TypeError, ValueError) as error:
+            prints = [
+                (int(one["trade_id"]), time_of(one["timestamp"])) for one in message["data"] if one["symbol"] == self.symbol
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             statistics.malformed += 1
             raise BadMessage("malformed", f"{type(error).__name__}: {error}") from error
         if not prints:

@@ -117,7 +117,7 @@ class Recording:
             for files in self.files:
                 files.flush()
                 await asyncio.sleep(0)
-            refused = [s for connection in self.connections for s in connection.subscriptions if s.refused]
+            refused = [s for connection in self.connections for s in connection.subscriptions.all if s.refused]
             if len({s.feed.symbol for s in refused if s.feed.channel == self.settings.channel}) == len(self.books):
                 raise RecorderError(
                     f"Kraken serves none of the symbols: {'; '.join(sorted({s.refused for s in refused}))}. "

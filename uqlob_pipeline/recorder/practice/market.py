@@ -5,7 +5,7 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uqlob_pipeline.kraken.snapshot import BookChannel, message_time, parse_message, time_of, time_text, wire_symbol
 
@@ -46,6 +46,21 @@ class PracticeMarket:
         """Everything after the opening snapshots."""
         opening = {id(one) for one in self.opening.values()}
         return [one for one in self.stream if id(one) not in opening]
+
+    def instruments(self) -> dict[str, Any]:
+        """What the instrument channel says of it."""
+        pairs = [
+            {
+                "symbol": symbol,
+                "price_precision": price,
+                "price_increment": float(f"1e-{price}"),
+                "qty_precision": qty,
+                "qty_increment": float(f"1e-{qty}"),
+                "status": "online",
+            }
+            for symbol, (price, qty) in self.precisions.items()
+        ]
+        return {"channel": "instrument", "type": "snapshot", "data": {"assets": [], "pairs": pairs}}
 
     def moved(self, nanoseconds: int) -> "PracticeMarket":
         """The same market at another time: no checksum covers a time."""

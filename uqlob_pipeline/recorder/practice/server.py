@@ -70,6 +70,7 @@ class PracticeServer:
         self.sent = 0  # book and trade messages handed to a socket
         self.rate_limited = self.connects = 0
         self.began = self.ended = 0.0  # on the monotonic clock: the first message sent, the last one read
+        self.ignored = 0  # so many requests for a book will stay without an answer
         self.held_back = 0.0  # seconds that the market waited for a slow reader
         self.finished = asyncio.Event()
         self._requests: deque[tuple[Listener, dict[str, Any]]] = deque()
@@ -139,6 +140,9 @@ class PracticeServer:
     async def _answer(self, listener: Listener, request: dict[str, Any]) -> None:
         method, parameters = request["method"], request["params"]
         channel, depth = parameters["channel"], parameters.get("depth")
+        if self.ignored and channel == self.market.channel:
+            self.ignored -= 1
+            return
         for symbol in parameters.get("symbol", [""]):
             answer: dict[str, Any] = {"method": method, "req_id": request.get("req_id"), "symbol": symbol}
             if method == "unsubscribe":
@@ -178,7 +182,7 @@ class PracticeServer:
     async def _begin(self, listener: Listener, channel: str, symbol: str) -> None:
         listener.subscribed.add((channel, symbol))
         if channel == "instrument":
-            await self._say(listener, self._instruments())
+            await self._say(listener, self.market.instruments())
         elif channel == "trade":
             if self.trades[symbol]:
                 snapshot = b'{"channel":"trade","type":"snapshot","data":[%b]}' % b",".join(self.trades[symbol])
@@ -189,20 +193,6 @@ class PracticeServer:
             for gap in self.gaps:
                 if gap.symbol == symbol and gap.end is None:
                     gap.end = self.place
-
-    def _instruments(self) -> dict[str, Any]:
-        pairs = [
-            {
-                "symbol": symbol,
-                "price_precision": price,
-                "price_increment": float(f"1e-{price}"),
-                "qty_precision": qty,
-                "qty_increment": float(f"1e-{qty}"),
-                "status": "online",
-            }
-            for symbol, (price, qty) in self.market.precisions.items()
-        ]
-        return {"channel": "instrument", "type": "snapshot", "data": {"assets": [], "pairs": pairs}}
 
     # ---- the market
 
