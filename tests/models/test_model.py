@@ -195,7 +195,8 @@ def literal_head(head: AttentiveHead, own: torch.Tensor, context: torch.Tensor, 
 
     target, projected = head.projection(own), head.projection(context)
     label = torch.tanh(trunk.label_projection(y[:, None]))
-    r = trunk.context_norm(trunk.context_encoder(torch.cat([projected, label], dim=1)))
+    unit = (projected - projected.mean(1, keepdim=True)) / (projected.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+    r = trunk.context_norm(trunk.context_encoder(torch.cat([unit, label], dim=1)))
     refined = trunk.refined_norm(r + attention(trunk.self_attention, r, r, r))
     summary = attention(trunk.cross_attention, trunk.query(target)[None], trunk.key(projected), refined)[0]
     return head.decoder(torch.cat([trunk.summary_norm(summary), target]))
@@ -224,6 +225,19 @@ def test_a_target_never_reads_its_own_label_and_context_order_does_not_matter() 
     torch.testing.assert_close(head(hidden, y, target, context.flip(1)), before)
     changed[0] = 3.0
     assert (head(hidden, changed, target, context) - before).abs().max().item() > 1e-6
+
+
+def test_labels_are_not_drowned_when_representations_grow() -> None:
+    torch.manual_seed(0)
+    head = AttentiveHead(HeadConfig(), 192, 2).eval()
+    hidden, y = torch.randn(64, 192).abs(), torch.randn(64)
+    effects = []
+    with torch.no_grad():
+        for growth in (1, 20):
+            before, after = (head.prepare(growth * hidden, labels).context for labels in (y, y.flip(0)))
+            effects.append(((after - before).square().mean() / before.var(0).mean()).item())
+    assert min(effects) > 0.1
+    assert effects[1] > effects[0] / 2
 
 
 def test_without_context_every_parameter_is_still_there_and_labels_have_no_effect() -> None:
