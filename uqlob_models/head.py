@@ -83,7 +83,7 @@ class Trunk(nn.Module):
         """The part of the trunk that needs one window and its label alone. `y` is in units of y_ref.
 
         The representation enters the context encoder normalised (without parameters): fine-tuning lets it grow several times
-        over, while tanh bounds the label, which would be drowned. On the simulated market, at an encoder rate of 1e-4, the output's
+        over, while tanh bounds the label, which would be drowned. Simulated market, encoder rate 1e-4: the output's
         sensitivity to context labels fell below 0.01 without this, and stayed near 0.1 with it.
         """
         label = torch.tanh(self.label_projection(y[:, None].to(projected.dtype)))  # tanh(W_y y / y_ref)
