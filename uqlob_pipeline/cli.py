@@ -5,6 +5,8 @@ import typer
 from uqlob_pipeline.benchmarks.evaluation import evaluation
 from uqlob_pipeline.benchmarks.features import features
 from uqlob_pipeline.benchmarks.ingest import ingest
+from uqlob_pipeline.benchmarks.recording import recording
+from uqlob_pipeline.benchmarks.training import training
 from uqlob_pipeline.kraken.command import import_dumps
 from uqlob_pipeline.operate import demo, materialize, status
 from uqlob_pipeline.recorder.command import record
@@ -32,5 +34,7 @@ bench = typer.Typer(
 )
 bench.command()(ingest)
 bench.command()(features)
+bench.command()(training)
 bench.command()(evaluation)
+bench.command("record")(recording)
 app.add_typer(bench, name="bench")
