@@ -2,5 +2,5 @@
 
 import os
 
-# OpenMP's threads would spin while they wait; on a machine that does anything else beside training that costs many times the work.
+# OpenMP's threads would spin while they wait, which costs many times the work on a machine that does anything else.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -8,6 +8,7 @@ from uqlob_pipeline.benchmarks.ingest import ingest
 from uqlob_pipeline.benchmarks.recording import recording
 from uqlob_pipeline.benchmarks.training import training
 from uqlob_pipeline.kraken.command import import_dumps
+from uqlob_pipeline.model_command import model
 from uqlob_pipeline.operate import demo, materialize, status
 from uqlob_pipeline.recorder.command import record
 from uqlob_pipeline.report.command import report
@@ -28,6 +29,7 @@ app.command()(status)
 app.command()(report)
 app.command()(ui)
 app.command()(demo)
+app.add_typer(model, name="model")
 
 bench = typer.Typer(
     no_args_is_help=True, help="Performance, as ratios measured in one run; each benchmark prints one JSON object with --json."
