@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     # Loading the model once more to list the environment variables it reads costs seconds and finds none.
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
     mlflow.set_tracking_uri(client.tracking_uri)
-    with mlflow.start_run(run_id=run_id, log_system_metrics=False):
+    with warnings.catch_warnings(), mlflow.start_run(run_id=run_id, log_system_metrics=False):
+        warnings.filterwarnings("ignore", message=".*type hint", category=UserWarning)  # the signature says more than hints could
         logged = mlflow.pyfunc.log_model(
             name=entry["objective"],
             python_model=str(SERVED),

@@ -20,7 +20,7 @@ class ServedModel(mlflow.pyfunc.PythonModel):
 
         self.model = load_model(Path(context.artifacts["weights"]).parent).uq_model()
 
-    def predict(self, context: Any, model_input: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
+    def predict(self, context, model_input, params=None):  # unannotated: MLflow reads hints as a schema
         import torch
 
         from uqlob_models.prediction import predict_instances

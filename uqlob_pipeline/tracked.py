@@ -14,10 +14,10 @@ from uqlob_pipeline.lake import Lake, ModelKey, Provenance
 from uqlob_pipeline.model_inputs import Say
 from uqlob_pipeline.model_registry import registered_name
 from uqlob_pipeline.report.inputs import MULTIPLIER
-from uqlob_pipeline.stages import HEADS, StagePlan, StageRecord, read_record
+from uqlob_pipeline.stages import HEADS, StagePlan, StageRecord, only_one, read_record
 from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.training_plots import CONFUSION, CURVES, PARAMETERS
-from uqlob_pipeline.training_runs import train_stage
+from uqlob_pipeline.training_runs import ALREADY, train_alone
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -36,7 +36,7 @@ class Origin:
     @classmethod
     def of(cls, context: "dg.AssetExecutionContext") -> "Origin":
         partition = str(context.partition_key) if context.has_partition_key else ""
-        return cls(context.run_id, partition, context.asset_key.to_user_string())
+        return cls(context.run.run_id, partition, context.asset_key.to_user_string())
 
     def tags(self, tracking: Tracking, provenance: Provenance) -> dict[str, str]:
         said = {
@@ -65,21 +65,31 @@ def train_tracked(
     A training that is finished is not done again, and not told again unless its telling was cut short.
     """
     identity = tracking.stage(plan.key, plan.stage, plan.data_version)
-    done = plan.finished()
-    if done is not None and not fresh and tracking.is_complete(identity, done.version):
-        say(f"{plan}: trained already on the same data with the same settings ({done.version}); fresh: true trains it anew")
-        return done, tracking.url(identity)
-    tracking.flush_pending(say)
-    with stage_under_way(tracking, plan, origin, say) as run:
+    with only_one(plan.home, say):
+        done = plan.finished()
+        if done is not None and not fresh and tracking.is_complete(identity, done.version):
+            say(f"{plan}: {ALREADY.format(version=done.version)}")
+            return done, tracking.url(identity)
+        tracking.flush_pending(say)
+        with stage_under_way(tracking, plan, origin, say) as run:
 
-        def tell(epoch: dict[str, float]) -> None:
-            run.metrics({name: float(value) for name, value in epoch.items()}, step=int(epoch["epoch"]))
-            run.deliver()
+            def tell(epoch: dict[str, float]) -> None:
+                run.metrics({name: float(value) for name, value in epoch.items()}, step=int(epoch["epoch"]))
+                run.deliver()
 
-        record = train_stage(lake, tracking.profile, plan, fresh=fresh, say=say, on_epoch=tell)
-        stage_finished(run, plan, record)
-    tracking.mark_complete(run, record.version)
-    return record, run.url
+            # What is to be said of a finished training stands in the journal before the training counts as finished: a kill in
+            # between leaves either a training to go on with, or a journal to deliver.
+            record = train_alone(
+                lake,
+                tracking.profile,
+                plan,
+                fresh=fresh,
+                say=say,
+                on_epoch=tell,
+                on_finished=lambda finished: stage_finished(run, plan, finished),
+            )
+        tracking.mark_complete(run, record.version)
+        return record, run.url
 
 
 @contextmanager
@@ -141,6 +151,7 @@ def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> Non
             metric=record.metric,
             value=record.best_metric,
         )
+    run.add("end", status="FINISHED", why="", time=now_ms())
 
 
 # ---- what comes before and after the stages

@@ -60,8 +60,7 @@ class Store:
     def _create(self, identity: RunIdentity, parent: str | None) -> str:
         tags = identity.tags() | ({PARENT_TAG: parent} if parent else {})
         made = self.client.create_run(self.experiment_id, run_name=identity.name, tags=tags)
-        if identity.kind == "model":  # a parent only gathers its stages: it is never under way by itself
-            self.client.set_terminated(made.info.run_id, "FINISHED")
+        self.client.set_terminated(made.info.run_id, "FINISHED")  # under way is only what said so
         return str(made.info.run_id)
 
     # ---- journal entries
@@ -73,9 +72,8 @@ class Store:
     def _take_start(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         """Under way (again). Runs of earlier data that never ended belong to processes that died: mark them."""
         self.client.update_run(run_id, status="RUNNING")
-        for name in (ENDED_TAG,):
-            if name in self.client.get_run(run_id).data.tags:
-                self.client.delete_tag(run_id, name)
+        if ENDED_TAG in self.client.get_run(run_id).data.tags:
+            self.client.delete_tag(run_id, ENDED_TAG)
         family = {"uqlob.kind": identity.kind, "uqlob.key": identity.key}
         for other in self.search(family):
             if other.info.run_id != run_id and other.info.status == "RUNNING":

@@ -26,9 +26,20 @@ if TYPE_CHECKING:
 
 REPORT_EVERY_S = 20.0
 OnEpoch = Callable[[dict[str, float]], None]
+OnFinished = Callable[[StageRecord], None]
+ALREADY = "trained already on the same data with the same settings ({version}); fresh: true trains it anew"
 
 
-def train_stage(
+def train_stage(lake: Lake, profile: Profile, plan: StagePlan, *, fresh: bool = False, say: Say, **told: Any) -> StageRecord:
+    """Train what the plan says and publish it. Finished already: its record, at once. Begun: goes on from its checkpoint.
+
+    Another process that trains the same model is waited for. `told` as in `train_alone`.
+    """
+    with only_one(plan.home, say):
+        return train_alone(lake, profile, plan, fresh=fresh, say=say, **told)
+
+
+def train_alone(
     lake: Lake,
     profile: Profile,
     plan: StagePlan,
@@ -36,34 +47,24 @@ def train_stage(
     fresh: bool = False,
     say: Say,
     on_epoch: OnEpoch | None = None,
+    on_finished: OnFinished | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> StageRecord:
-    """Train what the plan says and publish it. Finished already: its record, at once. Begun: goes on from its checkpoint.
+    """`train_stage` within `only_one`. `on_finished` is called just before the model counts as trained.
 
-    Raises TrainingInterrupted after saving the state where a signal or `stop` asks for it.
+    Raises TrainingInterrupted, its state saved, where a signal or `stop` asks for it.
     """
-    with only_one(plan.home, say):
-        record = plan.finished()
-        if record is not None and not fresh:
-            say(f"{plan}: trained already on the same data with the same settings ({record.version}); fresh: true trains it anew")
-            return record
-        if fresh:
-            unpublish(plan)
-        return _train(lake, profile, plan, fresh, say, on_epoch, stop)
-
-
-def _train(
-    lake: Lake,
-    profile: Profile,
-    plan: StagePlan,
-    fresh: bool,
-    say: Say,
-    on_epoch: OnEpoch | None,
-    stop: Callable[[], bool] | None,
-) -> StageRecord:
     from uqlob_models.checkpoints import generations
     from uqlob_models.training import train
 
+    done = plan.finished()
+    if done is not None and not fresh:
+        say(f"{plan}: {ALREADY.format(version=done.version)}")
+        if on_finished is not None:
+            on_finished(done)
+        return done
+    if fresh:
+        unpublish(plan)
     dataset = load_windows(lake, profile, plan.inputs, say)
     windows = _targets(profile, plan, dataset)
     begun = generations(plan.directory / "checkpoints")
@@ -83,7 +84,11 @@ def _train(
         stop=stop,
     )
     say(f"{plan}: {result.metric} {result.best_metric:.4f} in epoch {result.best_epoch}, {time.monotonic() - started:.0f} s")
-    return _finish(profile, plan, dataset, result, windows)
+    record = _recorded(profile, plan, dataset, result, windows)
+    if on_finished is not None:
+        on_finished(record)
+    publish(record)
+    return record
 
 
 def _targets(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> dict[str, int]:
@@ -99,10 +104,10 @@ def _targets(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> dic
     return counts
 
 
-def _finish(
+def _recorded(
     profile: Profile, plan: StagePlan, dataset: "WindowDataset", result: "TrainingResult", windows: dict[str, int]
 ) -> StageRecord:
-    """Everything that people want of a training, in its directory; the record comes last and makes it count."""
+    """Everything that people want of a training, in its directory, and the record that will make it count."""
     from uqlob_pipeline.training_plots import write_training_plots
 
     best = next(record for record in result.history if record["epoch"] == result.best_epoch)
@@ -123,7 +128,6 @@ def _finish(
     with atomic_path(plan.directory / HISTORY) as temporary:
         temporary.write_text(json.dumps({"device": result.device, "epochs": result.history}, indent=1))
     write_training_plots(record, title=str(plan))
-    publish(record)
     return record
 
 

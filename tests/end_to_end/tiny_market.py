@@ -72,6 +72,7 @@ context_encoder = [16]
 decoder = [16]
 
 [training.pretraining]
+batch = 64
 epochs = {epochs}
 encoder_rate = 3e-3
 head_rate = 3e-3

@@ -1,0 +1,236 @@
+"""Every asset of the models and evaluation groups, through a real Dagster instance and a real MLflow store."""
+
+import json
+import subprocess
+import sys
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end.conftest import copy_of
+from tests.end_to_end.tiny_market import ASSETS, BY_MODEL, KEY, SYMBOL, day, model_partition, run, tiny_profile
+from uqlob_models.checkpoints import load_model
+from uqlob_models.prediction import predict_regression
+from uqlob_pipeline.evaluations import read_k_star, write_threshold_multiplier
+from uqlob_pipeline.fits import NotReady
+from uqlob_pipeline.forecasts import plan_predictions
+from uqlob_pipeline.lake import file_hash, read_provenance
+from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
+from uqlob_pipeline.report.inputs import LAKE_TABLES, write_parquet
+from uqlob_pipeline.stages import plan_stage, read_record
+from uqlob_pipeline.staleness import BY_MODEL as WHY_STALE
+from uqlob_pipeline.staleness import why_model_is_stale, why_report_is_stale
+from uqlob_pipeline.tables import TABLES
+from uqlob_pipeline.tracking import Tracking
+
+TABLES_OF_MODEL = ("predictions", "threshold_multiplier", "classified_predictions", *LAKE_TABLES.values())
+
+
+def test_every_asset_materialises_with_its_files_and_provenance(trained, profile):
+    lake, results = trained
+    assert all(result.success for result in results.values())
+    for stage in ("encoder", "uq_regression", "uq_classification"):
+        record = read_record(lake.model(stage, KEY))
+        assert (record.best / "weights.safetensors").exists()
+        (made,) = results[stage].asset_materializations_for_node(stage)
+        assert made.tags["dagster/data_version"] == record.version
+    for table in TABLES_OF_MODEL:
+        assert read_provenance(lake.by_model(table, KEY)) is not None, table
+    for asset in ("predictions", "threshold_multiplier", "gated_evaluation"):
+        (made,) = results[asset].asset_materializations_for_node(asset)
+        assert made.tags["dagster/data_version"] == read_provenance(lake.by_model(asset, KEY)).data_version
+    assert "<html" in (lake.report / "index.html").read_text()[:500]
+
+
+def test_every_check_ran(trained):
+    _, results = trained
+    for asset, result in results.items():
+        if asset == "dataset_profile":
+            continue
+        wanted = {
+            spec.name for asset_ in ASSETS for spec in getattr(asset_, "check_specs", ()) if spec.asset_key == dg.AssetKey(asset)
+        }
+        assert wanted
+        assert {evaluation.check_name for evaluation in result.get_asset_check_evaluations()} == wanted
+    blocking = [c for r in results.values() for c in r.get_asset_check_evaluations() if c.severity == dg.AssetCheckSeverity.ERROR]
+    assert blocking
+    assert all(evaluation.passed for evaluation in blocking)
+
+
+def test_metadata_shows_the_training_and_links_to_mlflow(trained, profile):
+    lake, results = trained
+    (made,) = results["uq_regression"].asset_materializations_for_node("uq_regression")
+    shown = made.metadata
+    assert shown["epochs"].value == 2
+    assert shown["windows/s"].value > 0
+    assert shown["device"].value == "cpu"
+    assert shown["curves"].value.startswith("![training curves")
+    assert isinstance(shown["MLflow"], dg.UrlMetadataValue)
+    run_id = shown["MLflow"].value.rsplit("/", 1)[1]
+    told = Tracking(lake, profile).store().client.get_run(run_id)
+    assert told.info.run_name == "BTC-USD 5s uq_regression"
+    assert told.data.tags["dagster.run_id"] == results["uq_regression"].run_id
+    (made,) = results["gated_evaluation"].asset_materializations_for_node("gated_evaluation")
+    assert "regression/directional_f1_top10" in made.metadata
+    assert "regression/cov68" in made.metadata
+
+
+def test_predictions_hold_the_columns_described_and_each_target_once(trained, profile):
+    lake, _ = trained
+    table = pq.read_table(lake.predictions(KEY), partitioning=None)
+    assert {f.name: str(f.type) for f in table.schema} == {c.name: c.type for c in TABLES["predictions"]}
+    classified = pq.read_schema(lake.by_model("classified_predictions", KEY))
+    assert {f.name: str(f.type) for f in classified} == {c.name: c.type for c in TABLES["classified_predictions"]}
+    scores = pq.read_schema(lake.by_model("gated_evaluation", KEY))
+    assert {f.name: str(f.type) for f in scores} == {c.name: c.type for c in TABLES["gated_evaluation"]}
+    splits = table.group_by("split").aggregate([("t", "min"), ("t", "max"), ("t", "count")]).to_pylist()
+    ranges = {row["split"]: (row["t_min"], row["t_max"]) for row in splits}
+    assert ranges["selection"][1] < ranges["calibration"][0] <= ranges["calibration"][1] < ranges["test"][0]
+    labels = pq.read_table(lake.window_labels(day(3)), partitioning=None)
+    joined = table.filter(pa.compute.equal(table["split"], "test")).join(
+        labels.rename_columns([name if name == "window" else f"label_{name}" for name in labels.column_names]), "window"
+    )
+    for name in ("y", "p_start", "delta"):
+        assert joined[name].to_numpy() == pytest.approx(joined[f"label_{name}"].to_numpy())
+
+
+def test_what_was_predicted_is_what_the_saved_model_says(trained, profile):
+    lake, _ = trained
+    inputs = gather_inputs(lake, profile, KEY, ALL_SPLITS, needed_by="test")
+    dataset = load_windows(lake, profile, inputs)
+    model = load_model(read_record(lake.model("uq_regression", KEY)).best).uq_model()
+    targets = dataset.targets("test", profile.training.head.context)
+    found = predict_regression(model, dataset, targets)
+    table = pq.read_table(lake.predictions(KEY), partitioning=None, filters=[("split", "=", "test")])
+    assert table["t"].to_numpy().tolist() == dataset.t_end[targets].tolist()
+    assert table["mu"].to_numpy() == pytest.approx(found.mean, rel=1e-4, abs=1e-5)
+    assert table["sigma"].to_numpy() == pytest.approx(found.std, rel=1e-4)
+
+
+def test_materialising_again_trains_nothing_and_leaves_the_same_bytes(trained, profile, instance):
+    lake, _ = trained
+    before = {path: file_hash(path) for path in lake.root.rglob("*") if path.suffix in (".parquet", ".safetensors", ".html")}
+    stamps = {stage: (lake.model(stage, KEY) / "model.json").stat().st_mtime_ns for stage in BY_MODEL[:3]}
+    for asset in BY_MODEL:
+        assert run(lake, profile, instance, asset, partition=model_partition()).success
+    assert run(lake, profile, instance, "paper_report").success
+    assert {path: file_hash(path) for path in before} == before
+    assert stamps == {stage: (lake.model(stage, KEY) / "model.json").stat().st_mtime_ns for stage in BY_MODEL[:3]}
+    runs = Tracking(lake, profile).store().search({"uqlob.key": str(KEY)})
+    assert sorted(found.info.run_name for found in runs) == [str(KEY), *(f"{KEY} {stage}" for stage in sorted(BY_MODEL[:3]))]
+
+
+def test_k_star_does_not_see_the_test_split(trained, profile, tmp_path):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    before = read_k_star(lake, KEY)
+    table = pq.read_table(lake.predictions(KEY), partitioning=None)
+    is_test = np.array(table["split"].to_pylist()) == "test"
+    made = read_provenance(lake.predictions(KEY))
+
+    def with_mu(mu: np.ndarray) -> float:
+        changed = table.set_column(table.column_names.index("mu"), "mu", pa.array(mu))
+        write_parquet(changed, lake.predictions(KEY), made.metadata())
+        write_threshold_multiplier(lake, profile, KEY)
+        return read_k_star(lake, KEY)
+
+    mu = table["mu"].to_numpy()
+    assert with_mu(np.where(is_test, 1000 * mu + 7, mu)) == before
+    assert with_mu(np.where(is_test, mu, 3 * mu)) != before  # and the calibration half is what it sees
+
+
+def test_training_opens_no_file_of_a_test_day(lake, profile):
+    for table in ("book_events", "window_prices", "event_features", "window_labels"):
+        lake.by_day(table, day(3)).unlink()
+    plan = plan_stage(lake, profile, KEY, "encoder")
+    assert not [name for name in plan.provenance.inputs if str(day(3).date) in name]
+    dataset = load_windows(lake, profile, plan.inputs)
+    assert set(np.unique(dataset.split)) == {0, 1, 2}
+
+
+def test_a_missing_day_is_named_with_what_to_materialise(lake, profile, instance):
+    lake.event_features(day(1)).unlink()
+    lake.window_labels(day(2)).unlink()
+    result = run(lake, profile, instance, "encoder", partition=model_partition(), raise_on_error=False)
+    assert not result.success
+    failure = result.failure_data_for_node("encoder")
+    said = failure.user_failure_data.description
+    assert "event_features is not there for 2026-01-06" in said
+    assert "window_labels is not there for 2026-01-07" in said
+    assert "materialise" in said.lower()
+    retried = [e for e in result.all_node_events if e.event_type == dg.DagsterEventType.STEP_UP_FOR_RETRY]
+    assert not retried
+
+
+def test_a_day_made_with_other_settings_or_bins_is_refused(lake, profile, tmp_path):
+    other = profile.model_copy(update={"features": profile.features.model_copy(update={"flow": "ofi"})})
+    with pytest.raises(NotReady, match="feature_scales of BTC-USD was fitted with other settings"):
+        plan_stage(lake, other, KEY, "encoder")
+    made = read_provenance(lake.event_features(day(0)))
+    table = pq.read_table(lake.event_features(day(0)), partitioning=None)
+    from dataclasses import replace
+
+    another = replace(made, inputs={**made.inputs, "token_bins": "other"})
+    write_parquet(table, lake.event_features(day(0)), another.metadata())
+    with pytest.raises(NotReady, match="event_features of 2026-01-05 was made with other settings, token_bins"):
+        plan_stage(lake, profile, KEY, "encoder")
+
+
+def test_a_head_without_its_encoder_and_predictions_without_a_head_say_what_is_first(lake, profile):
+    with pytest.raises(NotReady, match=r"uq_regression of BTC-USD 5s needs encoder.*Materialise encoder"):
+        plan_stage(lake, profile, KEY, "uq_regression")
+    with pytest.raises(NotReady, match="neither head is trained"):
+        plan_predictions(lake, profile, KEY)
+
+
+def test_staleness_is_told_for_every_table(trained, profile, tmp_path):
+    lake, _ = trained
+    for table, why in WHY_STALE.items():
+        assert why(lake, profile, KEY) == "", table
+    assert why_report_is_stale(lake, profile) == ""
+    longer = tiny_profile(tmp_path, epochs=3)
+    assert "other settings" in why_model_is_stale(lake, longer, KEY, "encoder")
+    assert "encoder" in why_model_is_stale(lake, longer, KEY, "uq_regression")
+    changed = copy_of(lake, tmp_path / "lake")
+    table = pq.read_table(changed.window_labels(day(0)), partitioning=None)
+    made = read_provenance(changed.window_labels(day(0)))
+    from dataclasses import replace
+
+    write_parquet(table, changed.window_labels(day(0)), replace(made, code_version="later").metadata())
+    assert "train/window_labels/2026-01-05" in why_model_is_stale(changed, profile, KEY, "encoder")
+    with pytest.raises(NotReady, match="Materialise encoder"):
+        plan_predictions(changed, profile, KEY)
+
+
+def test_the_code_location_loads_without_torch_and_mlflow_and_quickly():
+    code = (
+        "import sys, json, time; from uqlob_pipeline.definitions import defs;"
+        "defs.get_repository_def();"
+        "heavy = [m for m in ('torch', 'mlflow', 'matplotlib', 'sklearn', 'numba') if m in sys.modules];"
+        "print(json.dumps([heavy, time.process_time()]))"
+    )
+    found = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True, check=True)
+    heavy, seconds = json.loads(found.stdout.splitlines()[-1])
+    assert heavy == []
+    assert seconds < 5
+
+
+def test_models_depend_on_every_day_and_fit_of_their_symbol():
+    from uqlob_pipeline.definitions import defs
+
+    graph = defs.resolve_asset_graph()
+    node = graph.get(dg.AssetKey("encoder"))
+    assert {key.to_user_string() for key in node.parent_keys} == {
+        "event_features",
+        "window_labels",
+        "feature_scales",
+        "label_thresholds",
+    }
+    assert node.pools == {"gpu"}
+    from uqlob_pipeline.partitions import asset_day_key, asset_days, days_of_model, models
+
+    one = asset_days.subset_with_partition_keys([asset_day_key(day(0))])
+    fed = days_of_model.get_downstream_partitions_for_partitions(one, asset_days, models).get_partition_keys()
+    assert {str(key) for key in fed} == {str(key) for key in models.get_partition_keys() if SYMBOL in str(key)}

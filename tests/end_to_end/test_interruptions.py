@@ -1,0 +1,164 @@
+"""Training that is cancelled or killed, as a real Dagster process of its own: it goes on, ends in the same weights, and MLflow
+holds one run for it that says how it ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import copy_of
+from tests.end_to_end.tiny_market import KEY, model_partition, tiny_profile, write_profile
+from uqlob_models.config import to_dict
+from uqlob_pipeline.lake import Lake, file_hash
+from uqlob_pipeline.stages import plan_stage, read_record
+from uqlob_pipeline.tracked import Origin, train_tracked
+from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.tracking_store import ENDED_TAG
+from uqlob_pipeline.training_runs import train_stage
+
+EPOCHS = 12
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory) -> Path:
+    return write_profile(tmp_path_factory.mktemp("long"), epochs=EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, ingested, settings) -> str:
+    """The hash of the encoder's weights when nothing happens."""
+    lake = copy_of(ingested, tmp_path_factory.mktemp("undisturbed") / "lake")
+    plan = plan_stage(lake, tiny_profile(settings.parent, epochs=EPOCHS), KEY, "encoder")
+    return train_stage(lake, tiny_profile(settings.parent, epochs=EPOCHS), plan, say=print).weights
+
+
+def start(lake: Lake, settings: Path) -> subprocess.Popen[str]:
+    """`dagster asset materialize` of the encoder, in a process group of its own."""
+    home = lake.root / "dagster"
+    home.mkdir(exist_ok=True)
+    command = ["-m", "dagster", "asset", "materialize", "--select", "encoder", "-m", "uqlob_pipeline.definitions"]
+    environment = {
+        **os.environ,
+        "UQLOB_PROFILE": str(settings),
+        "UQLOB_LAKE": str(lake.root),
+        "DAGSTER_HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+    }
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    return subprocess.Popen(
+        [sys.executable, *command, "--partition", model_partition()],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_checkpoint(lake: Lake, process: subprocess.Popen[str], seconds: float = 200) -> None:
+    until = time.monotonic() + seconds
+    while not list(lake.model("encoder", KEY).glob("*/checkpoints/step-*")):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until, "no checkpoint in time"
+        time.sleep(0.02)
+
+
+def encoder_runs(lake: Lake, settings: Path) -> list:
+    tracking = Tracking(lake, tiny_profile(settings.parent, epochs=EPOCHS))
+    return tracking.store().search({"uqlob.kind": "encoder", "uqlob.key": str(KEY)})
+
+
+def test_cancelling_checkpoints_and_materialising_again_ends_in_the_same_weights(lake, settings, undisturbed):
+    cancelled = start(lake, settings)
+    wait_for_checkpoint(lake, cancelled)
+    os.kill(cancelled.pid, signal.SIGINT)
+    said, _ = cancelled.communicate(timeout=120)
+    assert cancelled.returncode != 0
+    assert "state saved in" in said
+    assert "start it again to go on" in said
+    assert read_record(lake.model("encoder", KEY)) is None
+    (run,) = encoder_runs(lake, settings)
+    assert run.info.status == "KILLED"
+    assert "training stopped after step" in run.data.tags[ENDED_TAG]
+
+    again = start(lake, settings)
+    said, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, said
+    assert "going on from step-" in said
+    assert read_record(lake.model("encoder", KEY)).weights == undisturbed
+    (run,) = encoder_runs(lake, settings)
+    assert run.info.status == "FINISHED"
+    assert ENDED_TAG not in run.data.tags
+    told = (
+        Tracking(lake, tiny_profile(settings.parent, epochs=EPOCHS)).store().client.get_metric_history(run.info.run_id, "epoch")
+    )
+    assert sorted(point.step for point in told) == list(range(1, EPOCHS + 1))
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_goes_on_and_leaves_one_marked_run(lake, settings, undisturbed):
+    killed = start(lake, settings)
+    wait_for_checkpoint(lake, killed)
+    time.sleep(0.3)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=60)
+    assert [run.info.status for run in encoder_runs(lake, settings)] == ["RUNNING"]
+    again = start(lake, settings)
+    said, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, said
+    record = read_record(lake.model("encoder", KEY))
+    assert record.weights == undisturbed == file_hash(record.best / "weights.safetensors")
+    assert [run.info.status for run in encoder_runs(lake, settings)] == ["FINISHED"]
+
+
+@pytest.mark.slow
+def test_two_runs_of_the_same_model_at_once_train_it_once(lake, settings, undisturbed):
+    both = [start(lake, settings) for _ in range(2)]
+    said = [process.communicate(timeout=400)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sum("trained already" in text for text in said) == 1
+    assert read_record(lake.model("encoder", KEY)).weights == undisturbed
+    assert [run.info.status for run in encoder_runs(lake, settings)] == ["FINISHED"]
+
+
+def test_a_store_that_goes_away_fails_no_training_and_is_told_later(lake, profile):
+    said: list[str] = []
+    away = Tracking(lake, profile, uri="http://127.0.0.1:9")
+    plan = plan_stage(lake, profile, KEY, "encoder")
+    record, url = train_tracked(away, lake, plan, Origin("run", "p", "encoder"), fresh=False, say=said.append)
+    assert url is None
+    assert any("does not take" in text for text in said)
+    assert read_record(lake.model("encoder", KEY)) == record
+    here = Tracking(lake, profile)
+    assert len(here.pending()) == 1
+    assert here.flush_pending() == 0
+    (run,) = here.store().search({"uqlob.kind": "encoder"})
+    assert run.info.status == "FINISHED"
+    told = here.store().client.get_metric_history(run.info.run_id, "train/loss")
+    assert sorted(point.step for point in told) == list(range(1, profile.training.pretraining.epochs + 1))
+    assert len(run.data.params) > len(to_dict(profile.training))
+    artefacts = {file.path for file in here.store().client.list_artifacts(run.info.run_id, "checkpoint")}
+    assert "checkpoint/weights.safetensors" in artefacts
+
+
+def test_fresh_trains_anew_and_an_interruption_of_it_leaves_no_half_model(lake, profile):
+    from uqlob_models.outcomes import TrainingInterrupted
+
+    plan = plan_stage(lake, profile, KEY, "encoder")
+    first = train_stage(lake, profile, plan, say=print)
+    steps: list[int] = []
+
+    def stop() -> bool:
+        steps.append(1)
+        return len(steps) > 4
+
+    with pytest.raises(TrainingInterrupted):
+        train_stage(lake, profile, plan, fresh=True, say=print, stop=stop)
+    assert read_record(lake.model("encoder", KEY)) is None
+    again = train_stage(lake, profile, plan, say=print)
+    assert again.weights == first.weights
+    assert train_stage(lake, profile, plan, say=print, stop=lambda: pytest.fail("trained again")) == again
