@@ -3,6 +3,7 @@
 import typer
 
 from uqlob_pipeline.benchmarks.evaluation import evaluation
+from uqlob_pipeline.benchmarks.every import every
 from uqlob_pipeline.benchmarks.features import features
 from uqlob_pipeline.benchmarks.ingest import ingest
 from uqlob_pipeline.benchmarks.recording import recording
@@ -34,6 +35,7 @@ app.add_typer(model, name="model")
 bench = typer.Typer(
     no_args_is_help=True, help="Performance, as ratios measured in one run; each benchmark prints one JSON object with --json."
 )
+bench.command("all")(every)
 bench.command()(ingest)
 bench.command()(features)
 bench.command()(training)
