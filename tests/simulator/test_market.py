@@ -143,7 +143,7 @@ def test_recent_outcomes_reveal_a_regime_that_one_window_hides(with_signal: list
 def test_a_market_in_which_nothing_happens_fails_loudly() -> None:
     day = SimulatedDay("BTC-USD", DAY, MarketSettings(hours=0.2))
     day.dynamics = day.dynamics._replace(base_rate=0.5, repricing_rate=0.0)
-    with pytest.raises(MarketFrozenError, match="BTC-USD 2026-01-18: .* events"):
+    with pytest.raises(MarketFrozenError, match=r"BTC-USD 2026-01-18: .* events"):
         list(day.chunks())
 
 
@@ -151,7 +151,7 @@ def test_a_price_that_stands_still_fails_loudly() -> None:
     day = SimulatedDay("BTC-USD", DAY, MarketSettings(hours=0.2))
     frozen = day.dynamics._replace(diffusion=0.0, repricing_scale=0.0, impact=0.0, market_share=0.0, modify_share=1.0)
     day.dynamics = frozen
-    with pytest.raises(MarketFrozenError, match="BTC-USD 2026-01-18: .* still"):
+    with pytest.raises(MarketFrozenError, match=r"BTC-USD 2026-01-18: .* still"):
         list(day.chunks())
 
 
@@ -160,7 +160,8 @@ def test_latent_columns_never_reach_a_message() -> None:
     names = {key for chunk in day.chunks() for text in chunk.data.values() for line in text.splitlines() for key in keys(line)}
     allowed = {
         "channel", "type", "data", "symbol", "checksum", "bids", "asks", "timestamp", "event", "order_id", "limit_price",
-        "order_qty", "price", "qty", "side", "ord_type", "trade_id", "method", "result", "success", "time_in", "time_out", "depth", "snapshot",
+        "order_qty", "price", "qty", "side", "ord_type", "trade_id", "method", "result", "success", "time_in", "time_out",
+        "depth", "snapshot",
         "version", "system", "api_version", "connection_id",
     }  # fmt: skip
     assert names == allowed

@@ -8,7 +8,7 @@ from uqlob_pipeline.simulator.randomness import seed_number
 from uqlob_pipeline.simulator.settings import MarketSettings
 from uqlob_pipeline.simulator.symbols import SymbolSpec
 
-EVENTS_PER_ACTION = 1.35  # measured over long runs: sweeps, amendments and joint withdrawals are several events each
+EVENTS_PER_ACTION = 1.39  # measured over long runs: sweeps, amendments and joint withdrawals are several events each
 WINDOW_EVENTS = 512
 
 # How the variance of the reference price is shared out in quiet times.
