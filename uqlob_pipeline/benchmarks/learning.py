@@ -1,0 +1,208 @@
+"""`uqlob bench learning`: what the models learn on the simulated market, and what they do not where there is nothing to learn.
+
+Three markets: the demo's, the same without its slow regime, and the same without any signal. Models are trained with the demo
+profile's recipe. Figures and targets are printed whether met or not; they say nothing about any real market.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from uqlob_pipeline.benchmarks.learning_market import LearningMarket, Say, market_profile, market_windows
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from uqlob_models.config import TrainingConfig
+    from uqlob_models.dataset import WindowDataset
+
+SEEDS = (1, 2, 3)
+SPLIT_NAMES = ("train", "selection", "calibration", "test")
+FULL = LearningMarket()
+QUICK = LearningMarket(hours=0.5, train_days=6, validation_days=2, test_days=3)
+
+
+def silent(_: str) -> None:
+    """Says nothing."""
+
+
+@dataclass
+class Workshop:
+    """A market with the models trained on it, in a directory of its own."""
+
+    directory: Path
+    market: LearningMarket
+    config: TrainingConfig
+    say: Say = silent
+    windows: WindowDataset = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.windows = market_windows(self.directory / "lake", self.market, self.say)
+
+    def pretrained(self) -> Path:
+        from uqlob_models.training import train
+
+        return train("pretraining", self.windows, self.config, self.directory / "encoder", on_epoch=self._epoch("encoder")).model
+
+    def fine_tuned(self) -> tuple[Path, list[dict[str, float]]]:
+        """The regression head trained end to end from the pretrained encoder, and the record of each epoch."""
+        from uqlob_models.training import train
+
+        where, encoder = self.directory / "regression", self.pretrained()
+        result = train("regression", self.windows, self.config, where, encoder=encoder, on_epoch=self._epoch("regression head"))
+        return result.model, result.history
+
+    def encoder_figures(self) -> dict[str, Any]:
+        from uqlob_models.checkpoints import load_model
+        from uqlob_pipeline.benchmarks.learning_figures import encoder_figures
+
+        encoder = load_model(self.pretrained()).encoder()
+        self.say("boosting on window summaries")
+        return encoder_figures(encoder, self.windows)
+
+    def regression_figures(self) -> dict[str, Any]:
+        from uqlob_models.checkpoints import load_model
+        from uqlob_pipeline.benchmarks.learning_figures import regression_figures
+
+        model, history = self.fine_tuned()
+        logged = ("context_sensitivity", "context_sensitivity_log_std")
+        sensitivity = {name: [record[f"validation/{name}"] for record in history] for name in logged}
+        return {**regression_figures(load_model(model).uq_model(), self.windows), "by_epoch": sensitivity}
+
+    def context_figures(self) -> dict[str, Any]:
+        from uqlob_models.checkpoints import load_model
+        from uqlob_pipeline.benchmarks.learning_context import ARMS, context_gain, freeze
+
+        frozen = freeze(load_model(self.pretrained()).encoder(), self.windows)
+        total, done = len(SEEDS) * len(ARMS), 0
+
+        def trained(arm: str) -> None:
+            nonlocal done
+            done += 1
+            self.say(f"head {done} of {total} ({arm})")
+
+        return context_gain(frozen, self.config, SEEDS, trained)
+
+    def _epoch(self, what: str) -> Any:
+        def epoch(record: dict[str, float]) -> None:
+            rate, left = record["windows_per_second"], record["eta_seconds"]
+            self.say(f"{what}: epoch {record['epoch']:.0f}, {rate:.0f} windows/s, {left:.0f} s left")
+
+        return epoch
+
+
+def measure(market: LearningMarket, directory: Path, progress: Steps) -> dict[str, Any]:
+    """Every figure, one market after the other."""
+    config = replace(market_profile(market).training, device="cpu")
+    started = time.monotonic()
+
+    def workshop(name: str, chosen: LearningMarket) -> Workshop:
+        with progress.step(f"{name}: simulating", weight=chosen.days * chosen.hours * 5) as say:
+            return Workshop(directory / name, chosen, config, say)
+
+    def worked(title: str, weight: float, shop: Workshop, work: Any) -> dict[str, Any]:
+        with progress.step(title, weight) as shop.say:
+            figures: dict[str, Any] = work()
+        return figures
+
+    hours = market.train_days * market.hours
+    main = workshop("market", market)
+    report: dict[str, Any] = {
+        "market": "simulated",
+        "symbol": market.symbol,
+        "horizon_s": market.horizon_s,
+        "hours_a_day": market.hours,
+        "windows": {name: int((main.windows.split == code).sum()) for code, name in enumerate(SPLIT_NAMES)},
+        "encoder": worked("encoder", 5 * hours, main, main.encoder_figures),
+        "regression": worked("regression head", 14 * hours, main, main.regression_figures),
+        "context": {"regime_on": worked("context, regime on", 25 * hours, main, main.context_figures)},
+    }
+    steady = workshop("no regime", market.without_regime())
+    report["context"]["regime_off"] = worked("context, regime off", 30 * hours, steady, steady.context_figures)
+    null = workshop("no signal", market.without_signal())
+    report["null_market"] = worked("null market", 18 * hours, null, null.regression_figures)
+    return {**report, "targets": targets(report), "seconds": round(time.monotonic() - started, 1)}
+
+
+def targets(report: dict[str, Any]) -> dict[str, bool]:
+    """What the figures ought to show, and whether they do."""
+    encoder, regression, null = report["encoder"], report["regression"], report["null_market"]
+    context = report["context"]
+    null_gain = null["top_decile_gain_over_share"]
+    return {
+        "encoder macro F1 at least 0.05 above the prior-matched reference": encoder["over_prior"] >= 0.05,
+        "encoder macro F1 above boosting, or within 0.02 of it": encoder["over_boosting"] >= -0.02,
+        "cov68 on test days between 0.63 and 0.73": 0.63 <= regression["cov68"] <= 0.73,
+        "directional F1 of the top decile at least 0.05 above the full set's": regression["top_decile_gain"]["value"] >= 0.05,
+        "context beats no context and shuffled labels by more than the spread of seeds, with the regime on": context["regime_on"][
+            "beats_both_by_more_than_the_spread"
+        ],
+        "context does not, with the regime off": not context["regime_off"]["beats_both_by_more_than_the_spread"],
+        "no gating gain over the share-matched reference on the null market": null_gain["lower"] is None
+        or null_gain["lower"] <= 0,
+    }
+
+
+@dataclass
+class Steps:
+    """The steps of the benchmark on one bar, whose total is their expected work: time left follows from it."""
+
+    bar: Progress | None = None
+
+    @contextmanager
+    def step(self, title: str, weight: float) -> Iterator[Say]:
+        if self.bar is None:
+            yield silent
+            return
+        task = self.bar.task_ids[0]
+        bar = self.bar
+        bar.update(task, description=title)
+        yield lambda line: bar.console.print(f"  {title}: {line}", highlight=False)
+        bar.advance(task, weight)
+
+
+@contextmanager
+def shown(market: LearningMarket, quiet: bool) -> Iterator[Steps]:
+    if quiet:
+        yield Steps()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, speed_estimate_period=600) as bar:
+        hours = market.train_days * market.hours
+        bar.add_task("learning", total=3 * 5 * market.days * market.hours + (5 + 14 + 25 + 30 + 18) * hours)
+        yield Steps(bar)
+
+
+def learning(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Half the data: what the slow tests run.")] = False,
+    lake: Annotated[Path | None, typer.Option(help="Keep markets and models here, and go on from what is there.")] = None,
+) -> None:
+    """Train on the simulated market and report what was learnt, with every target and whether it was met."""
+    import torch
+
+    market = QUICK if quick else FULL
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, 2))
+    try:
+        with tempfile.TemporaryDirectory(prefix="uqlob-learning-") as temporary, shown(market, quiet=json) as progress:
+            report = {"quick": quick, **measure(market, (lake or Path(temporary)).absolute(), progress)}
+    finally:
+        torch.set_num_threads(before)
+    if json:
+        typer.echo(json_text.dumps(report))
+        return
+    typer.echo(json_text.dumps({name: value for name, value in report.items() if name != "targets"}, indent=1))
+    for target, met in report["targets"].items():
+        typer.echo(f"{'met    ' if met else 'NOT MET'}  {target}")
