@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from uqlob_pipeline.machine_code import drop_stale_machine_code
 from uqlob_pipeline.simulator.calibration import dynamics_for, opening_price
 from uqlob_pipeline.simulator.engine import BOOK_LOST, BUFFERS_FULL, POOL_EXHAUSTED, REACHED_EVENTS, advance
 from uqlob_pipeline.simulator.feed import (
@@ -28,7 +29,6 @@ from uqlob_pipeline.simulator.feed import (
     new_message,
 )
 from uqlob_pipeline.simulator.ladder import empty_ladder
-from uqlob_pipeline.simulator.machine_code import drop_stale_machine_code
 from uqlob_pipeline.simulator.market import SAMPLES, new_market, open_market
 from uqlob_pipeline.simulator.randomness import seed_number
 from uqlob_pipeline.simulator.settings import MarketSettings

@@ -1,6 +1,6 @@
 """Numba's cache looks only at the file of each function, not at the files of what it calls.
 
-Where one file of the simulator changed, functions of another would go on running the old code, so all cached machine code that
+Where one file of a package changed, functions of another would go on running the old code, so all cached machine code that
 is older than the newest source is dropped before any of it is loaded.
 """
 
