@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 HOST = "127.0.0.1"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _taken(port: int) -> bool:
@@ -36,23 +37,31 @@ def _answers(url: str) -> bool:
         return False
 
 
+def _lives(group: int) -> bool:
+    """Whether anything of a process group is still there: a server may be gone while a run that it started is not."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
 def _stop(processes: dict[str, subprocess.Popen[bytes]]) -> None:
-    """End every process with all that it started; none is left behind."""
-    for wanted, patience in ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-        alive = [process for process in processes.values() if process.poll() is None]
+    """End every process with all that it started; none is left behind. A run under way is given time to save its state."""
+    for wanted, patience in ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        alive = [process for process in processes.values() if process.poll() is None or _lives(process.pid)]
         for process in alive:
             try:
                 os.killpg(process.pid, wanted)
-            except ProcessLookupError:
+            except (ProcessLookupError, PermissionError):
                 continue
         deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and any(process.poll() is None for process in alive):
+        while time.monotonic() < deadline and any(process.poll() is None or _lives(process.pid) for process in alive):
             time.sleep(0.1)
-    for process in processes.values():  # what a server started and did not end itself
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def ui(
@@ -105,7 +114,9 @@ def ui(
     logs = place.root / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     processes: dict[str, subprocess.Popen[bytes]] = {}
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    # Also where a script started it in the background (there Ctrl-C is ignored), and where the terminal was closed.
+    for ending in ENDING:
+        signal.signal(ending, _interrupt)
     try:
         for name, command in commands.items():
             with open(logs / f"{name}.log", "ab") as log:
@@ -130,4 +141,6 @@ def ui(
     except KeyboardInterrupt:
         typer.echo("\nstopping ...")
     finally:
+        for ending in ENDING:
+            signal.signal(ending, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
         _stop(processes)
