@@ -5,6 +5,7 @@ import time
 
 import dagster as dg
 
+from uqlob_pipeline.assets.market import dumps_observed
 from uqlob_pipeline.jobs import ingest
 from uqlob_pipeline.lake import AssetDay, Channel, Lake
 from uqlob_pipeline.partitions import asset_day_key
@@ -45,23 +46,12 @@ def new_dumps(
     days = touched_days(lake, profile, time.time())
     # The run key holds the state of the day's dumps, so that Dagster itself asks once for each state.
     requests = [dg.RunRequest(run_key=f"{day} {state}", partition_key=asset_day_key(day)) for day, state in days.items()]
-    observed = [
-        dg.AssetObservation(
-            asset_key="raw_dumps", partition=asset_day_key(day), tags={"dagster/data_version": raw_version(lake, day)}
-        )
-        for day, state in days.items()
-        if f"{day} {state}" not in (context.cursor or "")
-    ]
+    known = set((context.cursor or "").splitlines())
+    observed = [dumps_observed(lake, day) for day, state in days.items() if f"{day} {state}" not in known]
     if not requests:
         return dg.SkipReason(f"no dump below {lake.root / 'raw'} that has been quiet for {QUIET_SECONDS:.0f} s")
     cursor = "\n".join(f"{day} {state}" for day, state in days.items())
     return dg.SensorResult(run_requests=requests, asset_events=observed, cursor=cursor)
-
-
-def raw_version(lake: Lake, day: AssetDay) -> str:
-    from uqlob_pipeline.kraken.ingest import raw_version as version
-
-    return version(lake, day)
 
 
 SENSORS = [new_dumps]

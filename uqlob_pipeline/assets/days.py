@@ -1,9 +1,9 @@
 """How one run takes many asset-days.
 
-Dagster gives every partition of a grouped run the same data version and no way to leave one out. So a grouped run yields its
-result without the events that Dagster would make of it, and logs each day's own materialisation, with that day's metadata, data
-version and inputs; staleness is then told day by day. A day on which nothing was recorded is skipped with a reason when it comes as one of many, and is an error
-when it was asked for alone.
+Dagster gives every partition of a grouped run the same data version and no way to leave one out. So a run yields its result
+without the events that Dagster would make of it, and logs each day's own materialisation, with that day's metadata, data version
+and inputs; staleness is then told day by day. A day on which nothing was recorded is skipped with a reason when it comes as one
+of many, and is an error when it was asked for alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,12 +50,19 @@ class DayDone:
 
 
 def over_days(
-    context: dg.AssetExecutionContext, lake: Lake, work: Callable[[AssetDay], DayDone]
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    work: Callable[[AssetDay], DayDone],
+    observe: Callable[[str], dg.AssetObservation] | None = None,
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
-    """Run `work` for each asset-day of the run, one after the other, and report them to Dagster."""
+    """Run `work` for each asset-day of the run, one after the other, and report them to Dagster.
+
+    `observe` says what an external input of a partition looks like just before it is read.
+    """
     keys = list(context.partition_keys)
     lenient = len(keys) > 1 or BACKFILL_TAG in context.run.tags
     done: dict[str, DayDone] = {}
+    read_at: dict[str, str] = {}
     skipped: list[str] = []
     for number, key in enumerate(keys, 1):
         day = asset_day(key)
@@ -65,20 +72,19 @@ def over_days(
             skipped.append(key)
             continue
         try:
+            if observe is not None:
+                context.log_event(observe(key))
+            read_at[key] = _events_so_far(context)
             done[key] = work(day)
         except (IngestError, NotReady, ProfileError) as error:
             raise dg.Failure(description=str(error), allow_retries=False) from error
         context.log.info(f"{context.asset_key.to_user_string()} {day}: done, {number} of {len(keys)}")
 
     if done:
-        if len(keys) == 1:
-            (only,) = done.values()
-            yield dg.MaterializeResult(metadata=only.metadata, data_version=dg.DataVersion(only.provenance.data_version))
-        else:
-            with _own_events(context):
-                yield dg.MaterializeResult()
-            for key, day_done in done.items():
-                context.log_event(_materialisation(context, key, day_done))
+        with _own_events(context):
+            yield dg.MaterializeResult()
+        for key, day_done in done.items():
+            context.log_event(_materialisation(context, key, day_done, read_at[key]))
     yield from _checks(context, done)
 
 
@@ -93,7 +99,13 @@ def _own_events(context: dg.AssetExecutionContext) -> Iterator[None]:
         del tags[DEFER_EVENTS_TAG]
 
 
-def _materialisation(context: dg.AssetExecutionContext, key: str, done: DayDone) -> dg.AssetMaterialization:
+def _events_so_far(context: dg.AssetExecutionContext) -> str:
+    """A place in Dagster's event log: an input that is materialised or observed later makes the day stale, an earlier one not."""
+    last = context.instance.event_log_storage.get_maximum_record_id()
+    return "NULL" if last is None else str(last)
+
+
+def _materialisation(context: dg.AssetExecutionContext, key: str, done: DayDone, read_at: str) -> dg.AssetMaterialization:
     tags = {
         "dagster/data_version": done.provenance.data_version,
         "dagster/data_version_is_user_provided": "true",
@@ -101,6 +113,7 @@ def _materialisation(context: dg.AssetExecutionContext, key: str, done: DayDone)
     }
     for asset, version in done.upstream.items():
         tags[f"dagster/input_data_version/{asset}"] = version
+        tags[f"dagster/input_event_pointer/{asset}"] = read_at
     return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=done.metadata, tags=tags)
 
 

@@ -8,7 +8,7 @@ import dagster as dg
 from uqlob_pipeline.assets.days import CheckOutcome, DayDone, backfill_policy, over_days, retry_policy
 from uqlob_pipeline.kraken.ingest_report import IngestReport
 from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.partitions import asset_day_key, asset_days
+from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days
 from uqlob_pipeline.profile import BookSettings, Profile
 from uqlob_pipeline.warehouse import Warehouse
 
@@ -82,7 +82,15 @@ def book_events(
         metadata = {**ingest_metadata(report), "day": mid_price_plot(lake, day)}
         return DayDone(provenance, metadata, {"raw_dumps": raw_version(lake, day)}, ingest_checks(report, profile.book))
 
-    yield from over_days(context, lake, replay)
+    yield from over_days(context, lake, replay, observe=lambda key: dumps_observed(lake, asset_day(key)))
+
+
+def dumps_observed(lake: Lake, day: AssetDay) -> dg.AssetObservation:
+    """The dumps of an asset-day as they are now; a replay that read others is stale."""
+    from uqlob_pipeline.kraken.ingest import raw_version
+
+    version = raw_version(lake, day)
+    return dg.AssetObservation(asset_key="raw_dumps", partition=asset_day_key(day), tags={"dagster/data_version": version})
 
 
 def ingest_metadata(report: IngestReport) -> dict[str, Any]:
