@@ -146,7 +146,7 @@ def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> Non
             "model",
             name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective),
             objective=plan.objective,
-            best=str(record.best),
+            best=run.tracking.place(record.best),
             version=record.version,
             metric=record.metric,
             value=record.best_metric,

@@ -122,8 +122,12 @@ class Tracking:
 
     def store(self) -> Store:
         if self._store is None:
-            self._store = Store(self.uri, self.experiment, self.lake.mlflow, local=self.given is None)
+            self._store = Store(self.uri, self.experiment, self.lake, local=self.given is None)
         return self._store
+
+    def place(self, path: Path) -> str:
+        """A path as a journal keeps it: within the lake, from its root, so that the lake can be moved."""
+        return str(path.relative_to(self.lake.root) if path.is_relative_to(self.lake.root) else path)
 
     # ---- links, known without asking MLflow
 
@@ -186,7 +190,7 @@ class TrackedRun:
         self.add("metrics", values=values, step=step, time=now_ms())
 
     def artifact(self, path: Path, to: str = "") -> None:
-        self.add("artifact", path=str(path), to=to or None)
+        self.add("artifact", path=self.tracking.place(path), to=to or None)
 
     def deliver(self, *, now: bool = False) -> bool:
         return self.tracking.deliver(self.journal, self.say, now=now)

@@ -4,9 +4,9 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.tracking_journal import Entry, RunIdentity
 
 PARAMS_A_BATCH, METRICS_A_BATCH = 100, 1000
@@ -17,27 +17,28 @@ ENDED_TAG, PARENT_TAG = "uqlob.ended", "mlflow.parentRunId"
 class Store:
     """One experiment of one MLflow tracking store."""
 
-    def __init__(self, uri: str, experiment: str, directory: Path, *, local: bool) -> None:
+    def __init__(self, uri: str, experiment: str, lake: Lake, *, local: bool) -> None:
         # A store that does not answer must not hold up a training: the journal waits better than a socket.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
-        self.directory, self.runs = directory, {}  # type: tuple[Path, dict[RunIdentity, str]]
+        self.lake = lake
+        self.runs: dict[RunIdentity, str] = {}
         with self.locked():  # the first client makes the tables: two at once would trip over each other
             self.client: Any = MlflowClient(tracking_uri=uri)
             found = self.client.get_experiment_by_name(experiment)
             if found is not None:
                 self.experiment_id = str(found.experiment_id)
             else:
-                place = (directory / "artifacts").as_uri() if local else None
+                place = (lake.mlflow / "artifacts").as_uri() if local else None
                 self.experiment_id = str(self.client.create_experiment(experiment, artifact_location=place))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with open(self.directory / ".lock", "w") as lock:
+        self.lake.mlflow.mkdir(parents=True, exist_ok=True)
+        with open(self.lake.mlflow / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -130,7 +131,7 @@ class Store:
         self.client.log_inputs(run_id, datasets)
 
     def _take_artifact(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
-        path = Path(entry["path"])
+        path = self.lake.root / entry["path"]
         if path.is_dir():
             self.client.log_artifacts(run_id, str(path), entry["to"])
         elif path.exists():  # else a later training has replaced it
@@ -139,8 +140,9 @@ class Store:
     def _take_model(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         from uqlob_pipeline.model_registry import register
 
-        if (Path(entry["best"]) / "weights.safetensors").exists():
-            number = register(self.client, run_id, entry)
+        best = self.lake.root / entry["best"]
+        if (best / "weights.safetensors").exists():  # else a later training has replaced it
+            number = register(self.client, run_id, {**entry, "best": str(best)})
             self._take_tags(run_id, identity, {"values": {"uqlob.registered_model": f"{entry['name']} version {number}"}})
 
     def _take_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:

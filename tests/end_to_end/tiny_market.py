@@ -2,6 +2,7 @@
 
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -18,8 +19,6 @@ KEY = ModelKey(SYMBOL, 5)
 FIRST = dt.date(2026, 1, 5)
 DAYS = 4  # two to train on, one to validate, one to test
 HOURS = 0.1
-BY_DAY = ("book_events", "window_prices", "event_features", "window_labels")
-BY_SYMBOL = ("token_bins", "feature_scales", "label_thresholds")
 BY_MODEL = ("encoder", "uq_regression", "uq_classification", "predictions", "threshold_multiplier", "gated_evaluation")
 ASSETS = dg.load_assets_from_modules([market, features, labels, models, evaluation])
 
@@ -122,7 +121,7 @@ def resources(lake: Lake, profile: Profile) -> dict[str, object]:
 
 
 def run(
-    lake: Lake, profile: Profile, instance: dg.DagsterInstance, *assets: str, partition: str | None = None, **kwargs: object
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, *assets: str, partition: str | None = None, **kwargs: Any
 ) -> dg.ExecuteInProcessResult:
     """Materialise some assets of one partition on a real instance."""
     return dg.materialize(
@@ -131,22 +130,20 @@ def run(
         partition_key=partition,
         instance=instance,
         resources=resources(lake, profile),
-        **kwargs,  # type: ignore[arg-type]
+        **kwargs,
     )
 
 
 def ingest(lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
-    """Everything in front of the models."""
-    days = [asset_day_key(day(number)) for number in range(DAYS)]
-    steps: list[tuple[tuple[str, ...], list[str]]] = [
-        (("book_events", "window_prices"), days),
-        (("token_bins", "label_thresholds"), [SYMBOL]),
-        (("event_features", "window_labels"), days),
-        (("feature_scales",), [SYMBOL]),
-    ]
-    for assets, partitions in steps:
-        for partition in partitions:
-            assert run(lake, profile, instance, *assets, partition=partition).success
+    """Everything in front of the models, all days in one run."""
+    tags = {
+        "dagster/asset_partition_range_start": asset_day_key(day(0)),
+        "dagster/asset_partition_range_end": asset_day_key(day(DAYS - 1)),
+    }
+    assert run(lake, profile, instance, "book_events", "window_prices", tags=tags).success
+    assert run(lake, profile, instance, "token_bins", "label_thresholds", partition=SYMBOL).success
+    assert run(lake, profile, instance, "event_features", "window_labels", tags=tags).success
+    assert run(lake, profile, instance, "feature_scales", partition=SYMBOL).success
 
 
 def model_partition() -> str:
