@@ -97,7 +97,9 @@ def test_thresholds_of_other_settings_are_refused(lake, other):
 
 def test_settings_that_change_no_number_make_nothing_stale(lake):
     materialise(lake, profile())
-    write_window_labels(lake, warehouse(lake), profile(max_null_share=0.9, regime_shift_pp=40.0), day(1))
+    _, made = write_window_labels(lake, warehouse(lake), profile(), day(1))
+    _, again = write_window_labels(lake, warehouse(lake), profile(max_null_share=0.9, regime_shift_pp=40.0), day(1))
+    assert again.data_version == made.data_version
 
 
 def test_prices_of_other_settings_are_refused_for_the_fit_and_for_the_labels(lake):

@@ -20,7 +20,8 @@ from uqlob_pipeline.kraken.dumps import read_lines
 from uqlob_pipeline.kraken.event_file import EventWriter
 from uqlob_pipeline.kraken.ingest_report import REPORT_KEY, IngestError, IngestReport
 from uqlob_pipeline.kraken.messages import BAD, Batch, kraken_symbol, read_batch
-from uqlob_pipeline.kraken.replay import C, Prints, R, Rules, S, finish_session, new_rows, new_state, replay
+from uqlob_pipeline.kraken.replay import finish_session, replay
+from uqlob_pipeline.kraken.replay_state import C, Prints, R, Rules, S, new_rows, new_state
 from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path
 from uqlob_pipeline.profile import Instrument
 from uqlob_pipeline.warehouse import Warehouse, sql

@@ -11,7 +11,7 @@ from uqlob_pipeline.kraken.day_replay import BrokenArchive, DayReplay
 from uqlob_pipeline.kraken.dumps import write_prefix
 from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport
 from uqlob_pipeline.kraken.messages import DECIMALS, kraken_symbol
-from uqlob_pipeline.kraken.replay import Rules
+from uqlob_pipeline.kraken.replay_state import Rules
 from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path, file_hash
 from uqlob_pipeline.profile import Instrument, Profile
 from uqlob_pipeline.warehouse import Warehouse
