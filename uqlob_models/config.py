@@ -192,11 +192,12 @@ class StageConfig:
     mirror: bool = False  # not in the paper: half of the blocks seen with bid and ask exchanged
     patience: int = 5  # not printed: epochs without a better validation metric before stopping; 0 never stops early
     validate_every: int = 1  # epochs
+    select_from: int = 1  # not printed: first epoch whose model may be kept (the last always may); one cycle settles at its end
     checkpoint_every: int = 1_000  # steps
 
     def __post_init__(self) -> None:
         _positive("stage", self, "epochs", "batch", "targets_per_block", "blocks_per_step", "validate_every", "checkpoint_every")
-        _positive("stage", self, "encoder_rate", "head_rate")
+        _positive("stage", self, "encoder_rate", "head_rate", "select_from")
         _at_least_zero("stage", self, "weight_decay", "clip_norm", "patience")
         _require(self.sampling in ("blocks", "instances"), "stage.sampling", "'blocks' or 'instances'", self.sampling)
 

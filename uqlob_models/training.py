@@ -250,7 +250,7 @@ class _Training:
             found = validate(self.learner.model, self.dataset, self.selection_targets, self.config)
             record |= {f"validation/{name}": value for name, value in found.items()}
             metric = found[SELECTION_METRIC[self.objective]]
-            if better(metric, self.best_metric):
+            if (is_last or self.epoch >= self.stage.select_from) and better(metric, self.best_metric):
                 self.best_metric, self.best_epoch = metric, self.epoch
                 self._keep_best()
         record |= {
@@ -261,7 +261,7 @@ class _Training:
         patience = self.stage.patience
         if is_last:
             self.finished = "epochs"
-        elif patience and self.epoch - self.best_epoch >= patience:
+        elif patience and self.epoch - max(self.best_epoch, self.stage.select_from - 1) >= patience:
             self.finished = "patience"
         return record
 

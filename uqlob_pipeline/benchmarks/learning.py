@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SEEDS = (1, 2, 3)
 SPLIT_NAMES = ("train", "selection", "calibration", "test")
 FULL = LearningMarket()
-QUICK = LearningMarket(hours=0.5, train_days=6, validation_days=2, test_days=3)
+QUICK = LearningMarket(hours=0.5, train_days=6, validation_days=2, test_days=4)
 
 
 def silent(_: str) -> None:
