@@ -13,7 +13,7 @@ WINDOW_EVENTS = 512
 
 # How the variance of the reference price is shared out in quiet times.
 FLOW_SHARE, DIFFUSION_SHARE, REPRICING_SHARE = 0.04, 0.12, 0.84
-NOISE_SECOND_MOMENT = 2.0 * (0.9 + 0.1 * 2.5**2)  # of the mixed exponential in latent.advance_latent
+NOISE_SECOND_MOMENT = 2.0  # of the two-sided exponential in latent.advance_latent
 
 
 def dynamics_for(spec: SymbolSpec, settings: MarketSettings) -> Dynamics:

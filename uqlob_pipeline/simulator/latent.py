@@ -111,6 +111,6 @@ def advance_latent(x: np.ndarray, rng: np.ndarray, dynamics: Dynamics) -> None:
     if uniform(rng) < dynamics.repricing_rate * np.exp(0.3 * x[LOG_VOLATILITY]) * dt:
         # Direction is information about the future, so the null market has neither pressure nor drift here.
         mean = dynamics.signal * (dynamics.pressure_gain * x[PRESSURE] + dynamics.regime * x[DRIFT])
-        noise = exponential(rng) * (1.0 if uniform(rng) < 0.9 else 2.5) * (1.0 if uniform(rng) < 0.5 else -1.0)
+        noise = exponential(rng) * (1.0 if uniform(rng) < 0.5 else -1.0)
         x[REFERENCE] += dynamics.repricing_scale * scale * (mean + noise) * price_impact(x, dynamics)
         x[EXCITATION] += 0.25 * dynamics.base_rate  # news sets off a burst of activity, whatever its size

@@ -24,7 +24,7 @@ from uqlob_pipeline.simulator.latent import LATENT_COLUMNS
 from uqlob_pipeline.simulator.settings import DayWritten, MarketSettings
 from uqlob_pipeline.simulator.symbols import SYMBOLS, symbol_spec
 
-FORMAT_VERSION = 2  # of the market itself: raise it when the same settings give other bytes
+FORMAT_VERSION = 3  # of the market itself: raise it when the same settings give other bytes
 COMPRESSION_LEVEL = 1  # faster than 3 on these lines, and no larger
 DUMP_NAME = "simulated.jsonl.zst"
 
