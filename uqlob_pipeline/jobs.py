@@ -4,8 +4,9 @@ import datetime as dt
 
 import dagster as dg
 
+from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.partitions import DATE, SYMBOL
-from uqlob_pipeline.profile import load_profile
+from uqlob_pipeline.profile import Profile, load_profile
 
 DAY_ASSETS = ["book_events", "window_prices", "event_features", "window_labels"]
 FIT_ASSETS = ["token_bins", "label_thresholds", "feature_scales"]
@@ -28,7 +29,25 @@ report = dg.define_asset_job(
     "report", selection=["dataset_profile", "paper_report"], description="The dataset tables and the report."
 )
 
-JOBS = [ingest, fit, train, evaluate, report]
+
+@dg.op(description="Makes what is missing or stale, in the DAG's order, each leg as a run of its own.")
+def bring_up_to_date(context: dg.OpExecutionContext, lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) -> None:
+    from uqlob_pipeline.definitions import defs
+    from uqlob_pipeline.materialize import Choice, MaterializeFailed, materialize_choice
+
+    try:
+        runs = materialize_choice(defs, lake, profile, Choice(), context.log.info, context.instance)
+    except MaterializeFailed as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from error
+    context.log.info(f"{runs} run(s)" if runs else "everything is current")
+
+
+@dg.job(description="The whole DAG, wherever it is not current: as `uqlob materialize` does. No asset job may span partitions.")
+def everything() -> None:
+    bring_up_to_date()
+
+
+JOBS = [ingest, fit, train, evaluate, report, everything]
 
 
 @dg.schedule(
