@@ -8,6 +8,7 @@ from uqlob_pipeline.benchmarks.features import features
 from uqlob_pipeline.benchmarks.ingest import ingest
 from uqlob_pipeline.benchmarks.recording import recording
 from uqlob_pipeline.benchmarks.training import training
+from uqlob_pipeline.drill import drill
 from uqlob_pipeline.kraken.command import import_dumps
 from uqlob_pipeline.model_command import model
 from uqlob_pipeline.operate import demo, materialize, status
@@ -30,6 +31,7 @@ app.command()(status)
 app.command()(report)
 app.command()(ui)
 app.command()(demo)
+app.command()(drill)
 app.add_typer(model, name="model")
 
 bench = typer.Typer(

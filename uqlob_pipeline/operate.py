@@ -77,11 +77,12 @@ def materialize(
 def _materialize(choice: "Choice") -> int:
     import dagster as dg
 
-    from uqlob_pipeline.lake import Lake
+    from uqlob_pipeline.lake import Lake, sweep_temporaries
     from uqlob_pipeline.materialize import MaterializeFailed, materialize_choice
     from uqlob_pipeline.profile import load_profile
 
     profile, lake = load_profile(), Lake()
+    sweep_temporaries(lake.root)
     from uqlob_pipeline.definitions import defs
 
     started = time.monotonic()
