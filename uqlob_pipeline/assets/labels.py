@@ -131,7 +131,7 @@ def window_labels(
 
 @dg.asset(
     deps=["book_events", label_thresholds, window_labels],
-    group_name=GROUP,
+    group_name="evaluation",
     kinds={"duckdb", "parquet", "matplotlib"},
     owners=OWNERS,
     tags={"layer": "labels"},
