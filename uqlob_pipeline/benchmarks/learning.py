@@ -112,6 +112,7 @@ def measure(market: LearningMarket, directory: Path, progress: Steps) -> dict[st
     def worked(title: str, weight: float, shop: Workshop, work: Any) -> dict[str, Any]:
         with progress.step(title, weight) as shop.say:
             figures: dict[str, Any] = work()
+            shop.say(json_text.dumps(figures))
         return figures
 
     hours = market.train_days * market.hours
