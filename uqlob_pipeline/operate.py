@@ -91,6 +91,9 @@ def _materialize(choice: "Choice") -> int:
             runs = materialize_choice(defs, lake, profile, choice, lambda line: print(line, flush=True), instance)
     except MaterializeFailed as error:
         raise _fail(error) from error
+    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as stopped:
+        print("stopped; what was made stays, and the same command goes on from here", flush=True)
+        raise typer.Exit(130) from stopped
     print(f"{runs} run(s) in {time.monotonic() - started:.0f} s" if runs else "everything chosen is current")
     return runs
 

@@ -13,19 +13,15 @@ from typing import Any, cast
 
 import dagster as dg
 
-from uqlob_pipeline.fits import NotReady
-from uqlob_pipeline.kraken.ingest_report import IngestError
+from uqlob_pipeline.assets.failures import told_to_dagster
 from uqlob_pipeline.lake import AssetDay, Lake, Provenance
 from uqlob_pipeline.partitions import asset_day
-from uqlob_pipeline.profile import ProfileError
 
 BACKFILL_TAG = "dagster/backfill"
 DEFER_EVENTS_TAG = "dagster/defer_asset_events"
 DAYS_PER_RUN = 32
 
 backfill_policy = dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN)
-# What can pass (a lock, a disk that was full) is tried again; what cannot is raised as a Failure that is not.
-retry_policy = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
 
 @dataclass(frozen=True)
@@ -71,13 +67,11 @@ def over_days(
             context.log.warning(f"{day}: skipped, nothing was recorded on this day ({lake.raw('level3', day)} is empty)")
             skipped.append(key)
             continue
-        try:
+        with told_to_dagster(context):
             if observe is not None:
                 context.log_event(observe(key))
             read_at[key] = _events_so_far(context)
             done[key] = work(day)
-        except (IngestError, NotReady, ProfileError) as error:
-            raise dg.Failure(description=str(error), allow_retries=False) from error
         context.log.info(f"{context.asset_key.to_user_string()} {day}: done, {number} of {len(keys)}")
 
     if done:

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline import evaluations, forecasts, tracked
-from uqlob_pipeline.assets.days import retry_policy
-from uqlob_pipeline.assets.models import GPU, WINDOWS, link, told_to_dagster, uq_classification, uq_regression
+from uqlob_pipeline.assets.failures import told_to_dagster
+from uqlob_pipeline.assets.models import GPU, WINDOWS, link, uq_classification, uq_regression
 from uqlob_pipeline.checks.evaluation import (
     EVALUATION_CHECKS,
     MULTIPLIER_CHECKS,
@@ -42,7 +42,6 @@ THRESHOLDS = dg.AssetDep("label_thresholds", partition_mapping=symbol_of_model)
     owners=OWNERS,
     tags={"layer": "evaluation"},
     code_version=forecasts.PREDICTIONS_CODE,
-    retry_policy=retry_policy,
     pool=GPU,
     metadata=column_schema("predictions"),
     check_specs=PREDICTIONS_CHECKS,
@@ -77,7 +76,6 @@ def predictions(
     owners=OWNERS,
     tags={"layer": "evaluation", "fitted_on": "calibration-half"},
     code_version=evaluations.MULTIPLIER_CODE,
-    retry_policy=retry_policy,
     metadata=column_schema("threshold_multiplier"),
     check_specs=MULTIPLIER_CHECKS,
 )
@@ -118,7 +116,6 @@ def threshold_multiplier(
     owners=OWNERS,
     tags={"layer": "evaluation"},
     code_version=evaluations.EVALUATION_CODE,
-    retry_policy=retry_policy,
     metadata=column_schema("gated_evaluation"),
     check_specs=EVALUATION_CHECKS,
 )

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline import features
-from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days, retry_policy
+from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days
 from uqlob_pipeline.assets.fitted import over_symbols
 from uqlob_pipeline.checks.features import (
     EVENT_FEATURES_CHECKS,
@@ -35,7 +35,6 @@ OWNERS = ["team:uqlob"]
     owners=OWNERS,
     tags={"layer": "features", "fitted_on": "training-days"},
     code_version=features.TOKEN_BINS_CODE,
-    retry_policy=retry_policy,
     metadata=column_schema("token_bins"),
 )
 def token_bins(
@@ -74,7 +73,6 @@ def token_bins(
     tags={"layer": "features"},
     code_version=features.EVENT_FEATURES_CODE,
     backfill_policy=backfill_policy,
-    retry_policy=retry_policy,
     output_required=False,
     metadata=column_schema("event_features"),
     check_specs=EVENT_FEATURES_CHECKS,
@@ -107,7 +105,6 @@ def event_features(
     owners=OWNERS,
     tags={"layer": "features", "fitted_on": "training-days"},
     code_version=features.FEATURE_SCALES_CODE,
-    retry_policy=retry_policy,
     metadata=column_schema("feature_scales"),
     check_specs=FEATURE_SCALES_CHECKS,
 )

@@ -5,18 +5,15 @@ from collections.abc import Callable, Iterator
 import dagster as dg
 
 from uqlob_pipeline.assets.days import DayDone
-from uqlob_pipeline.fits import NotReady
-from uqlob_pipeline.profile import ProfileError
+from uqlob_pipeline.assets.failures import told_to_dagster
 
 
 def over_symbols(
     context: dg.AssetExecutionContext, fit: Callable[[str], DayDone]
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Run `fit` for the run's symbol and report it to Dagster; what is missing for it is a failure that no retry mends."""
-    try:
+    with told_to_dagster(context):
         done = fit(context.partition_key)
-    except (NotReady, ProfileError) as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
     yield dg.MaterializeResult(metadata=done.metadata, data_version=dg.DataVersion(done.provenance.data_version))
     for outcome in done.checks:
         yield dg.AssetCheckResult(

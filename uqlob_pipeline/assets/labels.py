@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline import dataset, labels
-from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days, retry_policy
+from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days
 from uqlob_pipeline.assets.fitted import over_symbols
 from uqlob_pipeline.checks.labels import WINDOW_LABELS_CHECKS, window_labels_checks
 from uqlob_pipeline.fits import NotReady
@@ -34,7 +34,6 @@ OWNERS = ["team:uqlob"]
     tags={"layer": "labels"},
     code_version=labels.WINDOW_PRICES_CODE,
     backfill_policy=backfill_policy,
-    retry_policy=retry_policy,
     output_required=False,
     metadata=column_schema("window_prices"),
 )
@@ -66,7 +65,6 @@ def window_prices(
     owners=OWNERS,
     tags={"layer": "labels", "fitted_on": "training-days"},
     code_version=labels.LABEL_THRESHOLDS_CODE,
-    retry_policy=retry_policy,
     metadata=column_schema("label_thresholds"),
 )
 def label_thresholds(
@@ -102,7 +100,6 @@ def label_thresholds(
     tags={"layer": "labels"},
     code_version=labels.WINDOW_LABELS_CODE,
     backfill_policy=backfill_policy,
-    retry_policy=retry_policy,
     output_required=False,
     metadata=column_schema("window_labels"),
     check_specs=WINDOW_LABELS_CHECKS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from uqlob_pipeline.assets.days import CheckOutcome, DayDone, backfill_policy, over_days, retry_policy
+from uqlob_pipeline.assets.days import CheckOutcome, DayDone, backfill_policy, over_days
 from uqlob_pipeline.kraken.ingest_report import IngestReport
 from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days
@@ -55,7 +55,6 @@ def raw_dumps(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) 
     tags={"layer": "events"},
     code_version="1",
     backfill_policy=backfill_policy,
-    retry_policy=retry_policy,
     output_required=False,
     metadata={"dagster/column_schema": COLUMNS},
     check_specs=[

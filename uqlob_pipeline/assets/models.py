@@ -5,18 +5,15 @@ the run's process only.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
 
-from uqlob_models.outcomes import NonFiniteLoss, TrainingInterrupted
-from uqlob_pipeline.assets.days import retry_policy
+from uqlob_pipeline.assets.failures import told_to_dagster
 from uqlob_pipeline.checks.models import results, stage_check_specs, stage_checks
-from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.partitions import days_of_model, model_key, models, symbol_of_model
-from uqlob_pipeline.profile import Profile, ProfileError
+from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.stages import STAGE_CODE, Stage, StagePlan, StageRecord, plan_stage
 from uqlob_pipeline.tracked import Origin, train_tracked
 from uqlob_pipeline.tracking import Tracking
@@ -38,22 +35,6 @@ class StageRun(dg.Config):
     """How to train a stage."""
 
     fresh: bool = False  # throw away what was trained on the same data, and start from the first step
-
-
-@contextmanager
-def told_to_dagster(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """What no retry mends is a failure that is not tried again; a training that was stopped is a cancelled run."""
-    try:
-        yield
-    except (NotReady, ProfileError, NonFiniteLoss) as error:
-        raise dg.Failure(description=str(error), allow_retries=False) from error
-    except TrainingInterrupted as error:
-        context.log.warning(str(error))
-        raise dg.DagsterExecutionInterruptedError(str(error)) from error
-    except OSError:
-        raise  # a full disk, a file in use: may pass
-    except Exception as error:
-        raise dg.Failure(description=f"{type(error).__name__}: {error}", allow_retries=False) from error
 
 
 def link(url: str | None) -> dict[str, Any]:
@@ -100,7 +81,6 @@ def _stage_asset(stage: Stage, description: str, deps: list[Any]) -> dg.AssetsDe
         owners=OWNERS,
         tags={"layer": "models"},
         code_version=STAGE_CODE,
-        retry_policy=retry_policy,
         pool=GPU,
         check_specs=stage_check_specs(stage),
     )
