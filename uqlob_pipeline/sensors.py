@@ -44,14 +44,18 @@ def new_dumps(
     context: dg.SensorEvaluationContext, lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]
 ) -> dg.SensorResult | dg.SkipReason:
     days = touched_days(lake, profile, time.time())
-    # The run key holds the state of the day's dumps, so that Dagster itself asks once for each state.
-    requests = [dg.RunRequest(run_key=f"{day} {state}", partition_key=asset_day_key(day)) for day, state in days.items()]
-    known = set((context.cursor or "").splitlines())
-    observed = [dumps_observed(lake, day) for day, state in days.items() if f"{day} {state}" not in known]
-    if not requests:
+    if not days:
         return dg.SkipReason(f"no dump below {lake.root / 'raw'} that has been quiet for {QUIET_SECONDS:.0f} s")
-    cursor = "\n".join(f"{day} {state}" for day, state in days.items())
-    return dg.SensorResult(run_requests=requests, asset_events=observed, cursor=cursor)
+    asked = set((context.cursor or "").splitlines())
+    new = {day: f"{day} {state}" for day, state in days.items() if f"{day} {state}" not in asked}
+    if not new:
+        return dg.SkipReason(f"the dumps of {len(days)} asset-days are as they were when they were last asked for")
+    # The run key holds the state of the day's dumps: even where the cursor was reset, Dagster asks once for each state.
+    return dg.SensorResult(
+        run_requests=[dg.RunRequest(run_key=key, partition_key=asset_day_key(day)) for day, key in new.items()],
+        asset_events=[dumps_observed(lake, day) for day in new],
+        cursor="\n".join(f"{day} {state}" for day, state in days.items()),
+    )
 
 
 SENSORS = [new_dumps]

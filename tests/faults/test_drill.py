@@ -1,0 +1,77 @@
+"""The drill itself: it sees what it should see, and every fault of it passes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uqlob_pipeline.drill import STAGES, Site, differences, kill, table_hashes
+from uqlob_pipeline.lake import Lake, sweep_temporaries
+from uqlob_pipeline.status import TABLES
+
+UQLOB = Path(sys.executable).parent / "uqlob"
+
+
+def lake_with(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name / "symbol=BTC-USD" / "date=2026-01-05.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_lost_a_changed_and_a_surplus_table_are_each_named(tmp_path: Path) -> None:
+    one = table_hashes(lake_with(tmp_path / "one", book_events="a", window_prices="b"))
+    other = table_hashes(lake_with(tmp_path / "other", book_events="c", window_labels="d"))
+    assert differences(one, one) == ()
+    assert differences(one, other) == (
+        "window_prices/symbol=BTC-USD/date=2026-01-05.parquet is not there",
+        "book_events/symbol=BTC-USD/date=2026-01-05.parquet has other bytes",
+        "window_labels/symbol=BTC-USD/date=2026-01-05.parquet should not be there",
+    )
+
+
+def test_the_stages_hold_every_partitioned_asset_in_the_order_of_the_dag() -> None:
+    order = [table.asset for table in TABLES if table.grain != "all"]
+    drilled = [asset for assets in STAGES.values() for asset in assets]
+    assert sorted(drilled) == sorted(order)
+
+
+def test_what_a_killed_process_was_writing_is_seen_and_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    script = (
+        "import sys, time; from pathlib import Path; from uqlob_pipeline.lake import atomic_path\n"
+        "with atomic_path(Path(sys.argv[1])) as temporary:\n"
+        "    temporary.write_text('half'); print('writing', flush=True); time.sleep(60)\n"
+    )
+    path = lake.root / "book_events" / "symbol=BTC-USD" / "date=2026-01-05.parquet"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    assert sweep_temporaries(lake.root) == 0
+    assert kill(process)
+    process.stdout.close()
+    site = Site(tmp_path)
+    assert len(site.leftovers()) == 1
+    assert table_hashes(lake.root) == {}
+    assert sweep_temporaries(lake.root) == 1
+    assert site.leftovers() == ()
+
+
+def test_an_unknown_stage_is_named_with_those_there_are() -> None:
+    done = subprocess.run([UQLOB, "drill", "--stages", "trian"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "trian" in done.stderr
+    assert "evaluate" in done.stderr
+
+
+@pytest.mark.slow
+def test_every_fault_leaves_the_lake_as_the_undisturbed_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [UQLOB, "drill", "--kills", "2", "--keep", str(tmp_path / "lakes")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAILED" not in done.stdout

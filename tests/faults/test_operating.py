@@ -1,0 +1,152 @@
+"""What Dagster promises an operator, on an instance with the project's own settings."""
+
+import os
+import time
+
+import dagster as dg
+import pytest
+
+from tests.faults.conftest import MARKET, day
+from uqlob_pipeline.assets import features, labels, market
+from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.materialize import RANGE_END, RANGE_START
+from uqlob_pipeline.partitions import asset_day_key
+from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.sensors import CHANNELS, new_dumps
+from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.warehouse import Warehouse
+
+DAY_TABLES = ("book_events", "window_prices")
+
+
+def definitions(lake: Lake, profile: Profile) -> dg.Definitions:
+    resources = {"lake": lake, "warehouse": Warehouse(lake), "profile": profile, "tracking": Tracking(lake, profile)}
+    return dg.Definitions(assets=dg.load_assets_from_modules([market, features, labels]), resources=resources)
+
+
+def materialise(
+    defs: dg.Definitions,
+    instance: dg.DagsterInstance,
+    first: int,
+    last: int,
+    tags: dict[str, str] | None = None,
+    assets: tuple[str, ...] = DAY_TABLES,
+) -> dg.ExecuteInProcessResult:
+    days = {"partition_key": asset_day_key(day(first))}
+    if first != last:
+        days = {}
+        tags = {**(tags or {}), RANGE_START: str(asset_day_key(day(first))), RANGE_END: str(asset_day_key(day(last)))}
+    return defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=instance,
+        asset_selection=[dg.AssetKey(name) for name in assets],
+        raise_on_error=False,
+        tags=tags,
+        **days,
+    )
+
+
+def states(defs: dg.Definitions, instance: dg.DagsterInstance, *numbers: int) -> dict[str, list[str]]:
+    """What the UI would show of each day: FRESH, STALE or MISSING."""
+    from dagster._core.definitions.data_version import CachingStaleStatusResolver
+    from dagster._core.loader import LoadingContextForTest
+
+    resolver = CachingStaleStatusResolver(instance, defs.resolve_asset_graph(), LoadingContextForTest(instance))
+    return {
+        name: [resolver.get_status(dg.AssetKey(name), str(asset_day_key(day(number)))).value for number in numbers]
+        for name in DAY_TABLES
+    }
+
+
+def ask_sensor(
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, cursor: str | None
+) -> tuple[set[str | None], list[dg.AssetObservation], str | None]:
+    with dg.build_sensor_context(instance, cursor, resources={"lake": lake, "profile": profile}) as context:
+        said = new_dumps(context)
+    assert isinstance(said, dg.SensorResult)
+    observed = [event for event in said.asset_events if isinstance(event, dg.AssetObservation)]
+    return {request.run_key for request in said.run_requests or []}, observed, said.cursor
+
+
+def make_quiet(lake: Lake, *numbers: int) -> None:
+    for path in (dump for number in numbers for channel in CHANNELS for dump in lake.dumps(channel, day(number))):
+        os.utime(path, (time.time() - 1000,) * 2)
+
+
+def test_the_instance_settings_are_accepted_and_mean_what_they_say(instance: dg.DagsterInstance) -> None:
+    assert not instance.telemetry_enabled
+    assert not instance.nux_enabled
+    assert instance.run_monitoring_enabled
+    assert instance.run_monitoring_settings["free_slots_after_run_end_seconds"] == 60
+    assert instance.run_monitoring_start_timeout_seconds == 180
+    assert instance.global_op_concurrency_default_limit == 1
+    queue = instance.get_concurrency_config()
+    assert queue.run_queue_config is not None
+    assert queue.run_queue_config.max_concurrent_runs == 2
+    instance.event_log_storage.initialize_concurrency_limit_to_default("gpu")
+    assert instance.event_log_storage.get_concurrency_info("gpu").slot_count == 1
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_day_is_in_step_until_its_dumps_change_and_again_when_it_is_made_anew(
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, last: int
+) -> None:
+    """Alone (last 0) and in a grouped run (last 1)."""
+    from uqlob_pipeline.simulator import simulate_day
+
+    defs, days = definitions(lake, profile), tuple(range(last + 1))
+    make_quiet(lake, 0, 1)
+    asked, _, cursor = ask_sensor(lake, profile, instance, None)
+    assert materialise(defs, instance, 0, last).success
+    assert states(defs, instance, *days) == {name: ["FRESH"] * len(days) for name in DAY_TABLES}
+
+    for path in (lake.root / "raw").rglob("2026-01-05/*"):
+        path.unlink()
+    simulate_day(lake.root, "BTC-USD", day(0).date, type(MARKET)(seed=6, hours=MARKET.hours))
+    make_quiet(lake, 0)
+    keys, observed, cursor = ask_sensor(lake, profile, instance, cursor)
+    assert [event.partition for event in observed] == [str(asset_day_key(day(0)))]  # exactly the day that changed
+    assert len(asked) == 2
+    assert len(keys) == 1
+    assert not keys & asked
+    for event in observed:
+        instance.report_runless_asset_event(event)
+    others = ["FRESH"] * last
+    assert states(defs, instance, *days)["book_events"] == ["STALE", *others]
+    assert materialise(defs, instance, 0, 0, assets=("book_events",)).success
+    assert states(defs, instance, *days) == {"book_events": ["FRESH", *others], "window_prices": ["STALE", *others]}
+
+    assert materialise(defs, instance, 0, 0).success
+    assert states(defs, instance, *days) == {name: ["FRESH"] * len(days) for name in DAY_TABLES}
+
+
+def test_a_backfill_skips_a_day_without_a_dump_and_says_why(lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
+    defs = definitions(lake, profile)
+    result = materialise(defs, instance, 1, 2, tags={"dagster/backfill": "abc"})
+    assert result.success
+    assert states(defs, instance, 1, 2) == {name: ["FRESH", "MISSING"] for name in DAY_TABLES}
+    warned = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == 30]
+    assert any("2026-01-07: skipped, nothing was recorded on this day" in said for said in warned)
+
+
+def test_a_blocking_check_stops_what_is_downstream(lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
+    strict = profile.model_copy(update={"book": profile.book.model_copy(update={"max_checksum_failures": 0})})
+    spoil_a_checksum(lake)
+    result = materialise(definitions(lake, strict), instance, 0, 0)
+    assert not result.success
+    failed = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    assert "checksums" in {check.check_name for check in failed}
+    assert "record the day again" in next(c.description or "" for c in failed if c.check_name == "checksums")
+    assert lake.book_events(day(0)).exists()
+    assert not lake.window_prices(day(0)).exists()
+
+
+def spoil_a_checksum(lake: Lake) -> None:
+    """One message of the day lost, as a recorder loses it: the book goes wrong and the next checksum says so."""
+    import zstandard
+
+    (path,) = lake.dumps("level3", day(0))
+    lines = zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read().decode().splitlines(keepends=True)
+    adds = [n for n, line in enumerate(lines) if '"type":"update"' in line.replace(" ", "") and '"add"' in line]
+    middle = adds[len(adds) // 2]
+    kept = lines[:middle] + lines[middle + 200 :]
+    path.write_bytes(zstandard.ZstdCompressor().compress("".join(kept).encode()))
