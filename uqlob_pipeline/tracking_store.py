@@ -148,4 +148,6 @@ class Store:
     def _take_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         if entry.get("why"):
             self._take_tags(run_id, identity, {"values": {ENDED_TAG: entry["why"]}})
-        self.client.set_terminated(run_id, entry["status"], end_time=entry["time"])
+        # What waited in the journal may have ended before MLflow made its run.
+        started = self.client.get_run(run_id).info.start_time
+        self.client.set_terminated(run_id, entry["status"], end_time=max(entry["time"], started))
