@@ -15,6 +15,7 @@ import dagster as dg
 from uqlob_pipeline.assets.days import DAYS_PER_RUN
 from uqlob_pipeline.instance import TERMINAL_RUN_CONFIG
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
+from uqlob_pipeline.orphaned_runs import PROCESS_TAG, end_orphaned_runs, process_mark
 from uqlob_pipeline.partitions import asset_day_key, model_partition_key
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.status import TABLES, Key, Table, keys_of
@@ -55,15 +56,18 @@ class Run:
         where = "" if self.keys[0] is None else f": {self.keys[0]}"
         return f"{', '.join(self.tables)}{where}"
 
-    def partition_arguments(self) -> dict[str, object]:
+    def partition_key(self) -> str | None:
+        """The run's only partition; None for a stretch of days and for what is not partitioned."""
+        first = self.keys[0]
+        if isinstance(first, AssetDay):
+            return asset_day_key(first) if len(self.keys) == 1 else None
+        return model_partition_key(first) if isinstance(first, ModelKey) else first
+
+    def range_tags(self) -> dict[str, str]:
         first, last = self.keys[0], self.keys[-1]
-        if isinstance(first, AssetDay) and isinstance(last, AssetDay):
-            if first == last:
-                return {"partition_key": asset_day_key(first)}
-            return {"tags": {RANGE_START: str(asset_day_key(first)), RANGE_END: str(asset_day_key(last))}}
-        if isinstance(first, ModelKey):
-            return {"partition_key": model_partition_key(first)}
-        return {} if first is None else {"partition_key": first}
+        if not (isinstance(first, AssetDay) and isinstance(last, AssetDay)) or first == last:
+            return {}
+        return {RANGE_START: str(asset_day_key(first)), RANGE_END: str(asset_day_key(last))}
 
 
 def stretches(days: list[AssetDay]) -> Iterator[list[AssetDay]]:
@@ -126,6 +130,8 @@ def materialize_choice(
     for symbol in choice.symbols:
         profile.instrument(symbol)
     job = defs.resolve_implicit_global_asset_job_def()
+    for orphan in end_orphaned_runs(instance):
+        say(f"run {orphan[:8]} was killed before it ended; going on where it was")
     count = 0
     for leg in legs(choice):
         runs = runs_for(leg, lake, profile, choice)
@@ -138,7 +144,8 @@ def materialize_choice(
                 asset_selection=[dg.AssetKey(name) for name in run.tables],
                 run_config=TERMINAL_RUN_CONFIG,
                 raise_on_error=False,
-                **run.partition_arguments(),  # type: ignore[arg-type]
+                tags={PROCESS_TAG: process_mark(), **run.range_tags()},
+                partition_key=run.partition_key(),
             )
             count += 1
             if not result.success:

@@ -1,6 +1,8 @@
 """What Dagster promises an operator, on an instance with the project's own settings."""
 
 import os
+import subprocess
+import sys
 import time
 
 import dagster as dg
@@ -10,6 +12,7 @@ from tests.faults.conftest import MARKET, day
 from uqlob_pipeline.assets import features, labels, market
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.materialize import RANGE_END, RANGE_START
+from uqlob_pipeline.orphaned_runs import PROCESS_TAG, end_orphaned_runs, process_mark
 from uqlob_pipeline.partitions import asset_day_key
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.sensors import CHANNELS, new_dumps
@@ -150,3 +153,25 @@ def spoil_a_checksum(lake: Lake) -> None:
     middle = adds[len(adds) // 2]
     kept = lines[:middle] + lines[middle + 200 :]
     path.write_bytes(zstandard.ZstdCompressor().compress("".join(kept).encode()))
+
+
+def test_the_run_of_a_killed_terminal_is_ended_and_gives_the_pool_back(instance: dg.DagsterInstance) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("gpu")
+    runs = {
+        name: instance.create_run_for_job(
+            dg.Definitions(jobs=[dg.job(name=name)(lambda: None)]).resolve_job_def(name),
+            status=dg.DagsterRunStatus.STARTED,
+            tags={PROCESS_TAG: process_mark(pid)},
+        )
+        for name, pid in (("killed", other.pid), ("alive", os.getpid()))
+    }
+    storage.claim_concurrency_slot("gpu", runs["killed"].run_id, "encoder")
+    assert end_orphaned_runs(instance) == []
+    other.kill()
+    other.wait()
+    assert end_orphaned_runs(instance) == [runs["killed"].run_id]
+    statuses = {name: instance.get_run_by_id(run.run_id).status.value for name, run in runs.items()}
+    assert statuses == {"killed": "FAILURE", "alive": "STARTED"}
+    assert storage.get_concurrency_info("gpu").active_slot_count == 0
