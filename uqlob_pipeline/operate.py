@@ -17,15 +17,27 @@ ProfileOption = Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help=
 
 def _prepare(lake: Path | None, profile: str | None) -> None:
     """What the definitions read is the environment: say there what the options said."""
+    import atexit
     import os
 
     from uqlob_pipeline.instance import use_dagster_home
 
+    atexit.register(_last_words)
     if lake is not None:
         os.environ["UQLOB_LAKE"] = str(lake.absolute())
     if profile is not None:
         os.environ["UQLOB_PROFILE"] = profile
     use_dagster_home()
+
+
+def _last_words() -> None:
+    """Nothing is said after this: DuckDB's binding would list a hundred of its own objects where torch outlives them."""
+    import os
+    import sys
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _split(text: str | None) -> tuple[str, ...]:
