@@ -115,7 +115,7 @@ class Site:
         return () if code == 0 else (f"{', '.join(assets)} ended with code {code}: {self.said(400)}",)
 
     def said(self, last: int) -> str:
-        text = (self.root / "run.log").read_text(encoding="utf-8", errors="replace").split("nanobind: leaked")[0]
+        text = (self.root / "run.log").read_text(encoding="utf-8", errors="replace")
         return text[-last:].strip()
 
     def leftovers(self) -> tuple[str, ...]:
