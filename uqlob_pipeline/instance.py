@@ -1,5 +1,6 @@
 """The Dagster instance that the terminal, the UI and the daemon share, and what a run looks like in a terminal."""
 
+import fcntl
 import logging
 import os
 from pathlib import Path
@@ -17,6 +18,15 @@ def use_dagster_home() -> Path:
         raise FileNotFoundError(f"{home} has no dagster.yaml: set DAGSTER_HOME to the project's dagster_home directory")
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+def open_instance() -> dg.DagsterInstance:
+    """The instance of DAGSTER_HOME. The first to open it makes its tables: two at once would trip over each other."""
+    with open(use_dagster_home() / ".opening.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        instance = dg.DagsterInstance.get()
+        instance.get_runs_count()
+        return instance
 
 
 class _TerminalHandler(logging.Handler):

@@ -89,6 +89,7 @@ def materialize(
 def _materialize(choice: "Choice") -> int:
     import dagster as dg
 
+    from uqlob_pipeline.instance import open_instance
     from uqlob_pipeline.lake import Lake, sweep_temporaries
     from uqlob_pipeline.materialize import MaterializeFailed, materialize_choice
     from uqlob_pipeline.profile import load_profile
@@ -99,7 +100,7 @@ def _materialize(choice: "Choice") -> int:
 
     started = time.monotonic()
     try:
-        with dg.DagsterInstance.get() as instance:
+        with open_instance() as instance:
             runs = materialize_choice(defs, lake, profile, choice, lambda line: print(line, flush=True), instance)
     except MaterializeFailed as error:
         raise _fail(error) from error

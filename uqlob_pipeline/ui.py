@@ -74,9 +74,7 @@ def ui(
 
     The daemon is what runs backfills, queued runs, the sensor and the schedule. Nothing is opened in a browser by force.
     """
-    import dagster as dg
-
-    from uqlob_pipeline.instance import PROJECT, use_dagster_home
+    from uqlob_pipeline.instance import PROJECT, open_instance, use_dagster_home
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.orphaned_runs import end_orphaned_runs
     from uqlob_pipeline.profile import load_profile
@@ -92,7 +90,7 @@ def ui(
                 err=True,
             )
             raise typer.Exit(1)
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         end_orphaned_runs(instance)
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
     environment = {**os.environ, "UQLOB_LAKE": str(place.root), "UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}

@@ -1,14 +1,16 @@
 """What Dagster promises an operator, on an instance with the project's own settings."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from tests.faults.conftest import MARKET, day
+from tests.faults.conftest import MARKET, PROJECT, day
 from uqlob_pipeline.assets import features, labels, market
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.materialize import RANGE_END, RANGE_START
@@ -175,3 +177,12 @@ def test_the_run_of_a_killed_terminal_is_ended_and_gives_the_pool_back(instance:
     statuses = {name: instance.get_run_by_id(run.run_id).status.value for name, run in runs.items()}
     assert statuses == {"killed": "FAILURE", "alive": "STARTED"}
     assert storage.get_concurrency_info("gpu").active_slot_count == 0
+
+
+def test_two_processes_may_open_a_new_instance_at_once(tmp_path: Path) -> None:
+    shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", tmp_path)
+    code = "from uqlob_pipeline.instance import open_instance\nwith open_instance() as i: print(i.get_runs_count())"
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in "ab"]
+    assert [process.communicate()[0] for process in both] == ["0\n", "0\n"]
