@@ -1,6 +1,7 @@
 """Parts of the DAG that people run by name, and the schedule for yesterday's days."""
 
 import datetime as dt
+from typing import Any
 
 import dagster as dg
 
@@ -47,7 +48,7 @@ def everything() -> None:
     bring_up_to_date()
 
 
-JOBS = [ingest, fit, train, evaluate, report, everything]
+JOBS: list[Any] = [ingest, fit, train, evaluate, report, everything]
 
 
 @dg.schedule(
