@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SEEDS = (1, 2, 3)
 SPLIT_NAMES = ("train", "selection", "calibration", "test")
 FULL = LearningMarket()
-QUICK = LearningMarket(hours=0.5, train_days=6, validation_days=2, test_days=4)
+QUICK = LearningMarket(seed=11, hours=0.5, train_days=6, validation_days=2, test_days=4)
 
 
 def silent(_: str) -> None:
@@ -119,6 +119,7 @@ def measure(market: LearningMarket, directory: Path, progress: Steps) -> dict[st
     main = workshop("market", market)
     report: dict[str, Any] = {
         "market": "simulated",
+        "seed": market.seed,
         "symbol": market.symbol,
         "horizon_s": market.horizon_s,
         "hours_a_day": market.hours,
@@ -188,12 +189,14 @@ def shown(market: LearningMarket, quiet: bool) -> Iterator[Steps]:
 def learning(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Half the data: what the slow tests run.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Another market of the same kind (default: 7, or 11 with --quick).")] = None,
     lake: Annotated[Path | None, typer.Option(help="Keep markets and models here, and go on from what is there.")] = None,
 ) -> None:
     """Train on the simulated market and report what was learnt, with every target and whether it was met."""
     import torch
 
     market = QUICK if quick else FULL
+    market = market if seed is None else replace(market, seed=seed)
     before = torch.get_num_threads()
     torch.set_num_threads(min(before, 2))
     try:
