@@ -45,7 +45,7 @@ def test_the_asset_graph_reads_left_to_right_as_the_paper_does(place: Place, scr
     screen.see("Overview")
     screen.driver.execute_script("localStorage.setItem('large-screen-nav-open', 'false')")
     expanded = "%2C".join(f"global%40global%3A{group}" for group in GROUPS)
-    screen.go(f"{place.dagster}/asset-groups?expanded={expanded}", width=2100, height=1500)
+    screen.go(f"{place.dagster}/asset-groups?expanded={expanded}", width=2100, height=1620)
     said = screen.see("book_events", "window_labels", "uq_regression", "gated_evaluation", "paper_report")
     assert "Join the Dagster community" not in said
 
@@ -84,6 +84,7 @@ def test_one_asset_day_is_materialised_from_the_page_and_succeeds(place: Place, 
     screen.press("Materialize")
     screen.see("Launch runs to materialize book_events", "1 partition")
     screen.press("Launch 1 run")
+    screen.until("the dialog closed", lambda: "Launch runs to materialize" not in screen.text)
     screen.go(page_of(place, "book_events", ALONE))
     said = screen.see(partition(ALONE), "Latest materialization", "checksums verified", patience=240, reload_every=10)
     assert re.search(r"checksums failed\s+0\b", said)
@@ -104,6 +105,7 @@ def test_a_backfill_of_new_days_makes_each_of_them(place: Place, screen: Screen)
     dates.send_keys(f"[{day(NEW_DAYS[0]).date}...{day(NEW_DAYS[-1]).date}]", Keys.TAB)
     screen.see("3 partitions")
     screen.press("Launch backfill")
+    screen.until("the dialog closed", lambda: "Launch runs to materialize" not in screen.text)
     backfills = (
         "query { partitionBackfillsOrError(limit: 1) { ... on PartitionBackfills { results { id status numPartitions } } } }"
     )

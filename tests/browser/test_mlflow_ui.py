@@ -23,15 +23,15 @@ def look_at_training(screen: Screen) -> None:
 
 
 def test_the_link_of_a_model_leads_to_its_run_with_metrics_and_figures(place: Place, screen: Screen) -> None:
+    screen.go(f"{place.mlflow}/#/experiments/1/runs")
+    screen.see("matching runs")
+    look_at_training(screen)
     screen.go(f"{place.dagster}/assets/uq_regression?view=partitions&partition=5s%7C{SYMBOL}", height=1100)
     screen.see("Latest materialization", "MLflow", "selection nlpd")
-    screen.settle()
-    screen.shoot("model_metadata")
     (link, *_) = screen.until("the link to MLflow", lambda: screen.links(f"{place.mlflow}/#/experiments/"))
     screen.driver.execute_script("Array.from(document.links).find(a => a.href === arguments[0]).target = '_self'", link)
     screen.driver.execute_script("Array.from(document.links).find(a => a.href === arguments[0]).click()", link)
     screen.see(f"{SYMBOL} 5s uq_regression", "validation/nlpd", "test/cov68")
-    look_at_training(screen)
     screen.settle()
     screen.shoot("mlflow_run")
     screen.go(f"{link}/artifacts/figures", height=900)
@@ -42,7 +42,6 @@ def test_the_link_of_a_model_leads_to_its_run_with_metrics_and_figures(place: Pl
         ].click()
     drawn = "return Array.from(document.images).filter(i => i.naturalWidth > 300).length"
     screen.until("a figure", lambda: screen.driver.execute_script(drawn))
-    screen.shoot("mlflow_figure")
 
 
 def test_the_experiment_lists_every_model_and_stage_finished(place: Place, screen: Screen) -> None:
@@ -51,7 +50,8 @@ def test_the_experiment_lists_every_model_and_stage_finished(place: Place, scree
     assert "7 matching runs" in said
     assert not re.search(r"-\d+m?s\b", said), "a run that ended before it began"
     look_at_training(screen)
-    screen.driver.find_element(By.XPATH, "//*[text()='Expand rows']").click()
+    screen.settle()
+    screen.press("Expand rows")
     screen.see(f"{SYMBOL} 5s encoder", f"{SYMBOL} 5s uq_regression", f"{SYMBOL} 5s uq_classification")
     screen.settle()
     screen.shoot("mlflow_runs")
