@@ -100,9 +100,17 @@ class Workshop:
         return epoch
 
 
+def recipe(market: LearningMarket) -> TrainingConfig:
+    """The demo's, with as many steps for the heads whatever the days' length: with half of them a head learns no context."""
+    demo = market_profile(market).training
+    times = max(round(FULL.hours * FULL.train_days / (market.hours * market.train_days)), 1)
+    stage = replace(demo.regression, epochs=times * demo.regression.epochs, select_from=times * demo.regression.select_from)
+    return replace(demo, device="cpu", regression=stage)
+
+
 def measure(market: LearningMarket, directory: Path, progress: Steps) -> dict[str, Any]:
     """Every figure, one market after the other."""
-    config = replace(market_profile(market).training, device="cpu")
+    config = recipe(market)
     started = time.monotonic()
 
     def workshop(name: str, chosen: LearningMarket) -> Workshop:
