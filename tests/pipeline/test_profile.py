@@ -53,7 +53,7 @@ def test_a_wrong_profile_says_which_key_is_wrong_and_what_was_expected(
 
 
 def test_a_missing_profile_lists_those_there_are() -> None:
-    with pytest.raises(ProfileError, match="demo, paper"):
+    with pytest.raises(ProfileError, match="demo, drill, paper"):
         load_profile("nowhere")
 
 
