@@ -6,6 +6,7 @@ from uqlob_pipeline.benchmarks.evaluation import evaluation
 from uqlob_pipeline.benchmarks.every import every
 from uqlob_pipeline.benchmarks.features import features
 from uqlob_pipeline.benchmarks.ingest import ingest
+from uqlob_pipeline.benchmarks.learning import learning
 from uqlob_pipeline.benchmarks.recording import recording
 from uqlob_pipeline.benchmarks.training import training
 from uqlob_pipeline.drill import drill
@@ -42,5 +43,6 @@ bench.command()(ingest)
 bench.command()(features)
 bench.command()(training)
 bench.command()(evaluation)
+bench.command()(learning)
 bench.command("record")(recording)
 app.add_typer(bench, name="bench")
