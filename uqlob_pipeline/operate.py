@@ -189,7 +189,7 @@ def _summary(lake: "Lake", profile: "Profile") -> None:
 
     from uqlob_pipeline.report.overview import overview_table
 
-    console = Console()
+    console = Console(width=max(Console().width, 124))  # narrower, the table would break its words
     console.print(overview_table(lake, profile))
     console.print(f"report   {lake.report / 'index.html'}", highlight=False, soft_wrap=True)
     console.print("look     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)
