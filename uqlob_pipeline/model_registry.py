@@ -3,6 +3,8 @@
 import json
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,22 +42,38 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     config = json.loads((best / "config.json").read_text())["config"]
     # Loading the model once more to list the environment variables it reads costs seconds and finds none.
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
-    mlflow.set_tracking_uri(client.tracking_uri)
-    with warnings.catch_warnings(), mlflow.start_run(run_id=run_id, log_system_metrics=False):
-        warnings.filterwarnings("ignore", message=".*type hint", category=UserWarning)  # the signature says more than hints could
-        logged = mlflow.pyfunc.log_model(
-            name=entry["objective"],
-            python_model=str(SERVED),
-            artifacts={"weights": str(best / "weights.safetensors")},
-            code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
-            signature=signature(config, entry["objective"]),
-            input_example=input_example(config),
-            pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
-            metadata={"uqlob.version": entry["version"], "uqlob.name": entry["name"]},
-        )
     tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
-    registered = mlflow.register_model(logged.model_uri, entry["name"], tags=tags)
+    with warnings.catch_warnings(), current_store(client.tracking_uri):
+        warnings.filterwarnings("ignore", message=".*type hint", category=UserWarning)  # the signature says more than hints could
+        with mlflow.start_run(run_id=run_id, log_system_metrics=False):
+            logged = mlflow.pyfunc.log_model(
+                name=entry["objective"],
+                python_model=str(SERVED),
+                artifacts={"weights": str(best / "weights.safetensors")},
+                code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
+                signature=signature(config, entry["objective"]),
+                input_example=input_example(config),
+                pip_requirements=[f"{package}=={version(package)}" for package in REQUIREMENTS],
+                metadata={"uqlob.version": entry["version"], "uqlob.name": entry["name"]},
+            )
+        registered = mlflow.register_model(logged.model_uri, entry["name"], tags=tags)
     return str(registered.version)
+
+
+@contextmanager
+def current_store(uri: str) -> Iterator[None]:
+    """MLflow's fluent API speaks to the store of `uri` within the block, and to whichever it did before after it.
+
+    `set_tracking_uri` also sets MLFLOW_TRACKING_URI: left there, it would send every later lake of the process to this store.
+    """
+    import mlflow
+
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(before)  # None unsets both
 
 
 def _crown(client: Any, name: str, number: str, value: float) -> None:

@@ -75,7 +75,6 @@ def encoder_runs(lake: Lake, settings: Path) -> list:
     return tracking.store().search({"uqlob.kind": "encoder", "uqlob.key": str(KEY)})
 
 
-@pytest.mark.slow
 def test_cancelling_checkpoints_and_materialising_again_ends_in_the_same_weights(lake, settings, undisturbed):
     cancelled = start(lake, settings)
     wait_for_checkpoint(lake, cancelled)
@@ -129,7 +128,6 @@ def test_two_runs_of_the_same_model_at_once_train_it_once(lake, settings, undist
     assert [run.info.status for run in encoder_runs(lake, settings)] == ["FINISHED"]
 
 
-@pytest.mark.slow
 def test_a_store_that_goes_away_fails_no_training_and_is_told_later(lake, profile):
     said: list[str] = []
     away = Tracking(lake, profile, uri="http://127.0.0.1:9")

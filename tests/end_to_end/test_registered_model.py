@@ -1,6 +1,7 @@
 """The registered models: complete by themselves, the same numbers in a fresh process, and a champion that only improves."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from tests.end_to_end.tiny_market import KEY
 from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_classification, predict_regression
 from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
-from uqlob_pipeline.model_registry import CHAMPION, METRIC_TAG, register
+from uqlob_pipeline.model_registry import CHAMPION, METRIC_TAG, current_store, register
 from uqlob_pipeline.stages import read_record
 from uqlob_pipeline.tracking import Tracking
 
@@ -98,8 +99,8 @@ def test_nothing_in_the_registered_model_is_pickled_and_it_has_a_signature(train
     lake, _ = trained
     client = Tracking(lake, profile).store().client
     version = client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression", CHAMPION)
-    mlflow.set_tracking_uri(client.tracking_uri)
-    info = mlflow.models.get_model_info(version.source)
+    with current_store(client.tracking_uri):
+        info = mlflow.models.get_model_info(version.source)
     assert [spec.name for spec in info.signature.inputs.inputs] == ["tokens", "continuous", "context_displacement"]
     assert "lower_95" in [spec.name for spec in info.signature.outputs.inputs]
     assert info.saved_input_example_info is not None
@@ -120,6 +121,7 @@ def test_the_champion_moves_only_to_a_model_at_least_as_good(trained, profile):
         return store.client.get_model_version_by_alias("champion-of-test", CHAMPION).tags[METRIC_TAG]
 
     assert crowned("a", 0.1) == "0.1"
+    assert "MLFLOW_TRACKING_URI" not in os.environ  # or every later lake of this process would be told to this store
     assert crowned("b", 0.05) == "0.1"
     assert crowned("c", 0.1) == "0.1"
     assert store.client.get_model_version_by_alias("champion-of-test", CHAMPION).tags["uqlob.version"] == "c"
