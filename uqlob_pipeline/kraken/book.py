@@ -5,16 +5,15 @@ so that what happens at the touch moves little memory. A level-3 level is a doub
 found by a 64-bit hash of their id in an open-addressing table. Nothing allocates inside the replay: `reserve` makes room
 for a batch before it runs.
 
-Compiled functions take the arrays that they touch one by one (`size, levels, orders, table`), never the `Book`: taking an array
-out of a tuple inside a compiled function counts a reference, which costs more than the work itself.
+Compiled functions take the arrays that they touch one by one (`size, levels, orders, table`).
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from uqlob_pipeline.kraken.checksum import CHECKSUM_LEVELS, CRC_START, crc_digits, crc_finish
+from uqlob_pipeline.kraken.compiled import in_place
 
 BID, ASK = 0, 1
 NONE = -1
@@ -54,7 +53,7 @@ def reserve(book: Book, incoming: int) -> Book:
     return grown
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _copy(source: Book, target: Book) -> None:
     for side in range(2):
         for position in range(source.size[side]):
@@ -69,7 +68,7 @@ def _copy(source: Book, target: Book) -> None:
                 slot = order[AFTER]
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def clear(size: np.ndarray, orders: np.ndarray, table: np.ndarray) -> None:
     size[:] = 0
     table[:] = NONE
@@ -82,7 +81,7 @@ def clear(size: np.ndarray, orders: np.ndarray, table: np.ndarray) -> None:
 # ---- levels
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def find_level(size: np.ndarray, levels: np.ndarray, side: int, good: int) -> int:
     """Position of the level with this goodness, or ~position where it would stand."""
     high = size[side]
@@ -104,7 +103,7 @@ def find_level(size: np.ndarray, levels: np.ndarray, side: int, good: int) -> in
     return ~low
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _insert_level(size: np.ndarray, levels: np.ndarray, side: int, position: int, good: int) -> None:
     for i in range(size[side], position, -1):
         for field in range(4):
@@ -116,7 +115,7 @@ def _insert_level(size: np.ndarray, levels: np.ndarray, side: int, position: int
     size[side] += 1
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _remove_level(size: np.ndarray, levels: np.ndarray, side: int, position: int) -> None:
     size[side] -= 1
     for i in range(position, size[side]):
@@ -124,7 +123,7 @@ def _remove_level(size: np.ndarray, levels: np.ndarray, side: int, position: int
             levels[side, i, field] = levels[side, i + 1, field]
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def rank(size: np.ndarray, levels: np.ndarray, side: int, ticks: int) -> int:
     """1 + the number of levels strictly better than this price."""
     position = find_level(size, levels, side, ticks if side == BID else -ticks)
@@ -133,7 +132,7 @@ def rank(size: np.ndarray, levels: np.ndarray, side: int, ticks: int) -> int:
     return size[side] - ~position + 1
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def set_level(size: np.ndarray, levels: np.ndarray, side: int, ticks: int, lots: int) -> int:
     """Level 2: set a level's quantity (0 deletes it); returns the quantity that stood there."""
     good = ticks if side == BID else -ticks
@@ -154,12 +153,12 @@ def set_level(size: np.ndarray, levels: np.ndarray, side: int, ticks: int, lots:
 # ---- orders
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _home(table: np.ndarray, key: np.int64) -> np.int64:
     return (key ^ (key >> np.int64(29))) & np.int64(len(table) - 1)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def find_order(orders: np.ndarray, table: np.ndarray, key: np.int64) -> int:
     mask = len(table) - 1
     i = _home(table, key)
@@ -170,7 +169,7 @@ def find_order(orders: np.ndarray, table: np.ndarray, key: np.int64) -> int:
     return NONE
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _forget(orders: np.ndarray, table: np.ndarray, key: np.int64) -> None:
     """Take a key out of the table, closing the gap so that later probes still find theirs."""
     mask = len(table) - 1
@@ -192,7 +191,7 @@ def _forget(orders: np.ndarray, table: np.ndarray, key: np.int64) -> None:
         i = j
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def add_order(
     size: np.ndarray, levels: np.ndarray, orders: np.ndarray, table: np.ndarray, key: np.int64, side: int, ticks: int, lots: int
 ) -> int:
@@ -226,7 +225,7 @@ def add_order(
     return position
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _release(size: np.ndarray, orders: np.ndarray, table: np.ndarray, slot: int) -> None:
     _forget(orders, table, orders[slot, KEY])
     orders[slot, AFTER] = size[FREE]
@@ -234,13 +233,13 @@ def _release(size: np.ndarray, orders: np.ndarray, table: np.ndarray, slot: int)
     size[LIVE_ORDERS] -= 1
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def position_of(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, slot: int) -> int:
     side, ticks = orders[slot, SIDE], orders[slot, TICKS]
     return find_level(size, levels, side, ticks if side == BID else -ticks)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def remove_order(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, table: np.ndarray, slot: int) -> int:
     """Take an order out of its queue, and its level with it if it was the last; returns the level's position before."""
     side = orders[slot, SIDE]
@@ -261,7 +260,7 @@ def remove_order(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, table
     return position
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def resize_order(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, slot: int, lots: int) -> int:
     """A same-price modify keeps its place in the queue; returns its level's position."""
     position = position_of(size, levels, orders, slot)
@@ -270,7 +269,7 @@ def resize_order(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, slot:
     return position
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def cut_to_depth(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, table: np.ndarray, depth: int) -> None:
     """Forget what lies beyond the subscribed depth: no delete is ever sent for it."""
     for side in range(2):
@@ -289,7 +288,7 @@ def cut_to_depth(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, table
                 levels[side, i, field] = levels[side, i + excess, field]
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def checksum(size: np.ndarray, levels: np.ndarray, orders: np.ndarray, units_per_tick: int) -> np.uint32:
     """Kraken's CRC32 over the ten best levels: asks, then bids, each from the best."""
     crc = CRC_START

@@ -6,7 +6,8 @@ the quantity go in as decimal digits without the point and without leading zeros
 """
 
 import numpy as np
-from numba import njit
+
+from uqlob_pipeline.kraken.compiled import in_place
 
 CHECKSUM_LEVELS = 10
 
@@ -23,7 +24,7 @@ _TABLE = _crc_table()
 CRC_START = np.uint32(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def crc_digits(crc: np.uint32, value: np.int64) -> np.uint32:
     """Feed the decimal digits of a positive integer to a running CRC32 that began as CRC_START."""
     left = np.uint64(value)
@@ -49,6 +50,6 @@ def crc_digits(crc: np.uint32, value: np.int64) -> np.uint32:
     return crc
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def crc_finish(crc: np.uint32) -> np.uint32:
     return crc ^ np.uint32(0xFFFFFFFF)

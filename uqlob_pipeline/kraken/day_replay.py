@@ -19,7 +19,7 @@ from uqlob_pipeline.kraken.book import new_book, reserve
 from uqlob_pipeline.kraken.dumps import read_lines
 from uqlob_pipeline.kraken.event_file import EventWriter
 from uqlob_pipeline.kraken.ingest_report import REPORT_KEY, IngestError, IngestReport
-from uqlob_pipeline.kraken.messages import BAD, Batch, kraken_symbol, read_batch
+from uqlob_pipeline.kraken.messages import BAD, UPDATE, Batch, Orders, kraken_symbol, read_batch
 from uqlob_pipeline.kraken.replay import finish_session, replay
 from uqlob_pipeline.kraken.replay_state import C, Prints, R, Rules, S, new_rows, new_state
 from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path
@@ -119,13 +119,12 @@ class DayReplay:
             grown = new_rows(pending + max(batch.orders, BATCH_LINES))
             grown[:pending] = self.rows[:pending]
             self.rows = grown
-        sides = [(o.event, o.key, o.price, o.qty, o.ts) for o in (batch.bids, batch.asks)]
-        off_grid = -1
+        sides = [(o.event, o.key, *self._on_grid(batch, o, file, line), o.ts) for o in (batch.bids, batch.asks)]
         for first in range(0, len(batch), REPLAY_MESSAGES):
             part = slice(first, min(first + REPLAY_MESSAGES, len(batch)))
             starts = [o.start[part.start : part.stop + 1] for o in (batch.bids, batch.asks)]
             self.book = reserve(self.book, sum(int(start[-1] - start[0]) for start in starts))
-            off_grid = replay(
+            replay(
                 self.book,
                 batch.kind[part],
                 batch.ts[part],
@@ -139,16 +138,22 @@ class DayReplay:
                 self.counters,
                 self.rules,
             )
-            if off_grid >= 0:
-                off_grid += first
-                break
-        if off_grid >= 0:
-            raise IngestError(
-                f"{self.day}: {file} line {line + off_grid + 1}: a price is no multiple of the tick {self.instrument.tick}, "
-                f"or a quantity has more than {self.instrument.qty_precision} decimals. The tick size changed, "
-                f"or [instruments.{self.day.symbol}] in the profile is wrong: "
-                f"correct it, or keep days of another tick size in a lake of their own"
-            )
+
+    def _on_grid(self, batch: Batch, orders: Orders, file: Path, line: int) -> tuple[np.ndarray, np.ndarray]:
+        """Prices in ticks and quantities in lots. The division is exact, or the instrument is not what the profile says."""
+        ticks, lots = orders.price // self.rules.tick, orders.qty // self.rules.lot
+        off_grid = np.flatnonzero((ticks * self.rules.tick != orders.price) | (lots * self.rules.lot != orders.qty))
+        if len(off_grid):
+            messages = np.searchsorted(orders.start, off_grid, side="right") - 1
+            messages = messages[batch.kind[messages] <= UPDATE]
+            if len(messages):
+                raise IngestError(
+                    f"{self.day}: {file} line {line + int(messages[0]) + 1}: a price is no multiple of the tick "
+                    f"{self.instrument.tick}, or a quantity has more than {self.instrument.qty_precision} decimals. "
+                    f"The tick size changed, or [instruments.{self.day.symbol}] in the profile is wrong: "
+                    f"correct it, or keep days of another tick size in a lake of their own"
+                )
+        return ticks, lots
 
     def _flush(self, writer: EventWriter) -> None:
         """Hand over the verified rows; what is still pending moves to the front."""

@@ -16,6 +16,7 @@ ADD, MODIFY, DELETE, EXECUTION = 0, 1, 2, 3
 UNKNOWN_EVENT = 255
 DECIMALS = 8  # prices and quantities come as decimal(18,8)
 MISSING = np.int64(-1)
+_POWERS = 10 ** np.arange(10, dtype=np.int64)
 
 
 def kraken_symbol(symbol: str) -> str:
@@ -127,7 +128,7 @@ def _integers(column: pa.Array) -> np.ndarray:
 def _decimals(column: pa.Array) -> np.ndarray:
     """decimal128(18, 8) holds its value in the low half of sixteen bytes."""
     raw = np.frombuffer(column.buffers()[1], np.int64)
-    return raw[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    return np.ascontiguousarray(raw[2 * column.offset : 2 * (column.offset + len(column)) : 2])
 
 
 def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -212,40 +213,46 @@ def _two(body: np.ndarray, at: int) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
+def _is_date_and_time(body: np.ndarray, begin: int) -> bool:
+    good = True
+    for j in range(19):
+        c = body[begin + j]
+        if j == 4 or j == 7:
+            good &= c == 45  # -
+        elif j == 10:
+            good &= c == 84  # T
+        elif j == 13 or j == 16:
+            good &= c == 58  # :
+        else:
+            good &= 48 <= c <= 57
+    return good
+
+
+@njit(cache=True, nogil=True)
 def _parse_times(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.ndarray:
     """RFC 3339 in UTC with up to nine decimals, as Kraken writes it, to nanoseconds; anything else is MISSING."""
     times = np.full(len(starts) - 1, -1, np.int64)
-    previous_day, previous_days = np.int64(-1), np.int64(0)
+    known, second = np.int64(-1), np.int64(0)  # where the last date and time to the second stand, and what they are
     for i in range(len(times)):
-        begin, end = starts[i], starts[i + 1]
-        if nulls[i] or end - begin < 20 or body[end - 1] != 90:  # ends in Z
+        begin, end = np.int64(starts[i]), np.int64(starts[i + 1])
+        digits = end - begin - 21  # after the point
+        if nulls[i] or digits < -1 or digits > 9 or body[end - 1] != 90:  # ends in Z
             continue
-        good = True
+        same, before = known >= 0, known if known >= 0 else begin
         for j in range(19):
-            c = body[begin + j]
-            if j == 4 or j == 7:
-                good &= c == 45
-            elif j == 10:
-                good &= c == 84
-            elif j == 13 or j == 16:
-                good &= c == 58
-            else:
-                good &= 48 <= c <= 57
-        if not good:
-            continue
-        year = _two(body, begin) * 100 + _two(body, begin + 2)
-        month, day = _two(body, begin + 5), _two(body, begin + 8)
-        packed = (year * 100 + month) * 100 + day
-        if packed != previous_day:
-            previous_day, previous_days = packed, _days_since_epoch(year, month, day)
-        seconds = _two(body, begin + 11) * 3600 + _two(body, begin + 14) * 60 + _two(body, begin + 17)
-        nanoseconds, scale = np.int64(0), np.int64(100_000_000)
-        if end - begin > 20:
-            good = body[begin + 19] == 46
-            for j in range(begin + 20, end - 1):
-                good &= 48 <= body[j] <= 57 and scale > 0
-                nanoseconds += (np.int64(body[j]) - 48) * scale
-                scale //= 10
+            same &= body[begin + j] == body[before + j]
+        if not same:
+            if not _is_date_and_time(body, begin):
+                continue
+            year = _two(body, begin) * 100 + _two(body, begin + 2)
+            days = _days_since_epoch(year, _two(body, begin + 5), _two(body, begin + 8))
+            known = begin
+            second = days * 86400 + _two(body, begin + 11) * 3600 + _two(body, begin + 14) * 60 + _two(body, begin + 17)
+        fraction, good = np.int64(0), digits < 0 or body[begin + 19] == 46
+        for j in range(begin + 20, end - 1):
+            digit = np.int64(body[j]) - 48
+            good &= 0 <= digit <= 9
+            fraction = fraction * 10 + digit
         if good:
-            times[i] = (previous_days * 86400 + seconds) * 1_000_000_000 + nanoseconds
+            times[i] = second * 1_000_000_000 + (fraction * _POWERS[9 - digits] if digits > 0 else 0)
     return times

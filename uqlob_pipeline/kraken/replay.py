@@ -6,7 +6,6 @@ the next is in the state vector (`replay_state`); a day is replayed in as many b
 """
 
 import numpy as np
-from numba import njit
 
 from uqlob_pipeline.kraken.book import (
     ASK,
@@ -27,11 +26,12 @@ from uqlob_pipeline.kraken.book import (
     resize_order,
     set_level,
 )
+from uqlob_pipeline.kraken.compiled import in_place
 from uqlob_pipeline.kraken.messages import ADD, BAD, DELETE, EXECUTION, MODIFY, SNAPSHOT, UPDATE
 from uqlob_pipeline.kraken.replay_state import FAILED, LIVE, NOTHING, WAITING, C, R, S
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _explained(side, ticks, removed, ts, print_ts, print_side, print_ticks, print_left, state, rules):
     """Whether a print explains this removal; claims its quantity if so. A print later than the event cannot be known."""
     while state[S.FIRST_PRINT] < len(print_ts) and print_ts[state[S.FIRST_PRINT]] < ts - rules.print_before_ns:
@@ -45,7 +45,7 @@ def _explained(side, ticks, removed, ts, print_ts, print_side, print_ticks, prin
     return False
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _emit(rows, state, kind, side, ticks, lots, level):
     r = state[S.ROWS]
     rows[r, R.TYPE] = kind
@@ -56,7 +56,7 @@ def _emit(rows, state, kind, side, ticks, lots, level):
     state[S.ROWS] += 1
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _apply_orders(
     size,
     levels,
@@ -67,8 +67,8 @@ def _apply_orders(
     last,
     event,
     key,
-    price,
-    qty,
+    side_ticks,
+    side_lots,
     order_ts,
     ts,
     worst,
@@ -83,7 +83,7 @@ def _apply_orders(
 ):
     """Level 3: apply one side's orders of a message in their order, emitting the events within max_level."""
     for i in range(first, last):
-        ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
+        ticks, lots = side_ticks[i], side_lots[i]
         slot = find_order(orders, table, key[i])
         kind = event[i]
         emitted, own_side = lots, side
@@ -125,15 +125,15 @@ def _apply_orders(
             _emit(rows, state, kind, own_side, ticks, emitted, level)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _apply_levels(
     size,
     levels,
     side,
     first,
     last,
-    price,
-    qty,
+    side_ticks,
+    side_lots,
     ts,
     worst,
     depth,
@@ -148,7 +148,7 @@ def _apply_levels(
 ):
     """Level 2: the same by price level; which adds came back from beyond the depth is known after the message."""
     for i in range(first, last):
-        ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
+        ticks, lots = side_ticks[i], side_lots[i]
         level = rank(size, levels, side, ticks)
         stood = set_level(size, levels, side, ticks, lots)
         good = ticks if side == BID else -ticks
@@ -173,7 +173,7 @@ def _apply_levels(
             _emit(rows, state, kind, side, ticks, emitted, level)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _verify(size, levels, orders, state, counters, rules):
     """Check the last message's checksum; a mismatch takes back the rows since the last good one and ends the session."""
     if state[S.LAST_CHECKSUM] >= 0:
@@ -189,14 +189,14 @@ def _verify(size, levels, orders, state, counters, rules):
     state[S.UNVERIFIED] = 0
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def finish_session(size, levels, orders, state, counters, rules):
     """The last message of a session is always verified."""
     if state[S.PHASE] == LIVE and state[S.UNVERIFIED] > 0:
         _verify(size, levels, orders, state, counters, rules)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _begin_session(size, orders, table, ts, check, state, counters):
     clear(size, orders, table)
     counters[C.SNAPSHOTS] += 1
@@ -208,11 +208,11 @@ def _begin_session(size, orders, table, ts, check, state, counters):
     state[S.PHASE] = LIVE
 
 
-@njit(cache=True, nogil=True)
-def _load_side(size, levels, orders, table, side, first, last, key, price, qty, rules):
+@in_place
+def _load_side(size, levels, orders, table, side, first, last, key, side_ticks, side_lots, rules):
     """A snapshot's orders (level 2: levels) of one side."""
     for i in range(first, last):
-        ticks, lots = price[i] // rules.tick, qty[i] // rules.lot
+        ticks, lots = side_ticks[i], side_lots[i]
         if lots == 0:
             continue
         if rules.level3:
@@ -224,7 +224,7 @@ def _load_side(size, levels, orders, table, side, first, last, key, price, qty, 
             set_level(size, levels, side, ticks, lots)
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _settle_depth(size, state, rules):
     """The subscribed depth: what the ack says, else the smallest that Kraken offers and that holds this snapshot."""
     if state[S.ACK_DEPTH] > 0:
@@ -237,7 +237,7 @@ def _settle_depth(size, state, rules):
             state[S.DEPTH] = offered
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def _message_time(outer, first_bid, last_bid, first_ask, last_ask, bid_ts, ask_ts, last_ts):
     """The message's own time; where it has none, the running maximum of its orders' times."""
     if outer >= 0:
@@ -250,15 +250,7 @@ def _message_time(outer, first_bid, last_bid, first_ask, last_ask, bid_ts, ask_t
     return latest
 
 
-@njit(cache=True, nogil=True)
-def _off_grid(first, last, price, qty, rules):
-    off = False
-    for i in range(first, last):
-        off |= price[i] % rules.tick != 0 or qty[i] % rules.lot != 0
-    return off
-
-
-@njit(cache=True, nogil=True)
+@in_place
 def _describe(size, levels, begun, ts, rows, state, counters, rules):
     """Give the message's events its time, session and the book after it; drop those that have no mid-price or another day."""
     if state[S.ROWS] == begun:
@@ -292,12 +284,12 @@ def _describe(size, levels, begun, ts, rows, state, counters, rules):
             counters[C.EXECUTIONS] += 1
 
 
-@njit(cache=True, nogil=True)
+@in_place
 def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, asks, prints, rows, state, counters, rules):
-    """Replay a batch; returns the index of a message whose price or quantity is off the instrument's grid, else -1."""
+    """Replay a batch of messages."""
     size, levels, orders, table = book
-    bid_event, bid_key, bid_price, bid_qty, bid_ts = bids
-    ask_event, ask_key, ask_price, ask_qty, ask_ts = asks
+    bid_event, bid_key, bid_ticks, bid_lots, bid_ts = bids
+    ask_event, ask_key, ask_ticks, ask_lots, ask_ts = asks
     print_ts, print_side, print_ticks, print_left = prints
     for m in range(len(kinds)):
         if ack_depth[m] > 0:
@@ -309,14 +301,12 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
             continue
         counters[C.MESSAGES] += 1
         first_bid, last_bid, first_ask, last_ask = bid_start[m], bid_start[m + 1], ask_start[m], ask_start[m + 1]
-        if _off_grid(first_bid, last_bid, bid_price, bid_qty, rules) or _off_grid(first_ask, last_ask, ask_price, ask_qty, rules):
-            return m
         ts = _message_time(times[m], first_bid, last_bid, first_ask, last_ask, bid_ts, ask_ts, state[S.LAST_TS])
         if kind == SNAPSHOT:
             finish_session(size, levels, orders, state, counters, rules)
             _begin_session(size, orders, table, ts, checks[m], state, counters)
-            _load_side(size, levels, orders, table, BID, first_bid, last_bid, bid_key, bid_price, bid_qty, rules)
-            _load_side(size, levels, orders, table, ASK, first_ask, last_ask, ask_key, ask_price, ask_qty, rules)
+            _load_side(size, levels, orders, table, BID, first_bid, last_bid, bid_key, bid_ticks, bid_lots, rules)
+            _load_side(size, levels, orders, table, ASK, first_ask, last_ask, ask_key, ask_ticks, ask_lots, rules)
             _settle_depth(size, state, rules)
             cut_to_depth(size, levels, orders, table, state[S.DEPTH])
             _verify(size, levels, orders, state, counters, rules)
@@ -333,18 +323,18 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
         if first_bid < last_bid:
             worst = levels[BID, 0, GOODNESS] if size[BID] > 0 else NOTHING
             if rules.level3:
-                _apply_orders(size, levels, orders, table, BID, first_bid, last_bid, bid_event, bid_key, bid_price, bid_qty,
+                _apply_orders(size, levels, orders, table, BID, first_bid, last_bid, bid_event, bid_key, bid_ticks, bid_lots,
                               bid_ts, ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
             else:
-                _apply_levels(size, levels, BID, first_bid, last_bid, bid_price, bid_qty, ts,
+                _apply_levels(size, levels, BID, first_bid, last_bid, bid_ticks, bid_lots, ts,
                               worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
         if first_ask < last_ask:
             worst = levels[ASK, 0, GOODNESS] if size[ASK] > 0 else NOTHING
             if rules.level3:
-                _apply_orders(size, levels, orders, table, ASK, first_ask, last_ask, ask_event, ask_key, ask_price, ask_qty,
+                _apply_orders(size, levels, orders, table, ASK, first_ask, last_ask, ask_event, ask_key, ask_ticks, ask_lots,
                               ask_ts, ts, worst, rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
             else:
-                _apply_levels(size, levels, ASK, first_ask, last_ask, ask_price, ask_qty, ts,
+                _apply_levels(size, levels, ASK, first_ask, last_ask, ask_ticks, ask_lots, ts,
                               worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
         # fmt: on
         cut_to_depth(size, levels, orders, table, state[S.DEPTH])
@@ -353,4 +343,3 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
         state[S.UNVERIFIED] += 1
         if state[S.UNVERIFIED] >= rules.verify_every:
             _verify(size, levels, orders, state, counters, rules)
-    return -1
