@@ -121,7 +121,7 @@ def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.materialize import Choice, chosen_days
     from uqlob_pipeline.profile import load_profile
-    from uqlob_pipeline.status import NOT_THERE, TABLES, keys_of
+    from uqlob_pipeline.status import NOT_THERE, TABLES, keys_of, without_dump
 
     _prepare(lake, profile)
     settings, place = load_profile(), Lake()
@@ -137,6 +137,10 @@ def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
         why = "; ".join(f"{reason} ({count})" for reason, count in stale.most_common(3))
         grid.add_row(table.asset, str(len(keys) - missing - stale.total()), str(stale.total()), str(missing), why)
     Console().print(grid)
+    absent = without_dump(place, settings)
+    if absent:
+        more = f" and {len(absent) - 12} more" if len(absent) > 12 else ""
+        print(f"no dump: {', '.join(str(day) for day in absent[:12])}{more}")
 
 
 def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:

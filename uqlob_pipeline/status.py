@@ -115,3 +115,10 @@ def keys_of(table: Table, symbols: list[str], days: list[AssetDay], horizons: li
     if table.grain == "model":
         return [ModelKey(symbol, horizon) for symbol in symbols for horizon in horizons]
     return [None]
+
+
+def without_dump(lake: Lake, profile: Profile) -> list[AssetDay]:
+    """The asset-days of the profile's splits that were never recorded, whatever a backfill said of them."""
+    recorded = set(lake.recorded_days())
+    days = [AssetDay(symbol, date) for symbol in profile.symbols for date in profile.days(symbol, "train", "validation", "test")]
+    return [day for day in days if day not in recorded]

@@ -124,15 +124,6 @@ def test_a_day_is_in_step_until_its_dumps_change_and_again_when_it_is_made_anew(
     assert states(defs, instance, *days) == {name: ["FRESH"] * len(days) for name in DAY_TABLES}
 
 
-def test_a_backfill_skips_a_day_without_a_dump_and_says_why(lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
-    defs = definitions(lake, profile)
-    result = materialise(defs, instance, 1, 2, tags={"dagster/backfill": "abc"})
-    assert result.success
-    assert states(defs, instance, 1, 2) == {name: ["FRESH", "MISSING"] for name in DAY_TABLES}
-    warned = [entry.user_message for entry in instance.all_logs(result.run_id) if entry.level == 30]
-    assert any("2026-01-07: skipped, nothing was recorded on this day" in said for said in warned)
-
-
 def test_a_blocking_check_stops_what_is_downstream(lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
     strict = profile.model_copy(update={"book": profile.book.model_copy(update={"max_checksum_failures": 0})})
     spoil_a_checksum(lake)

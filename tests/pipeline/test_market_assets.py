@@ -37,18 +37,68 @@ def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
     assert shown["checksums failed"].value == 0
     assert "data:image/png" in shown["day"].value
     checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
-    assert checks == {"checksums": True, "two_sided_book": True, "time_runs_forward": True, "gaps": True, "quarantine": True}
+    names = ("recorded", "checksums", "two_sided_book", "time_runs_forward", "gaps", "quarantine")
+    assert checks == dict.fromkeys(names, True)
 
 
 def test_a_run_of_many_days_gives_each_its_own_version_and_skips_a_day_without_a_dump(
-    instance: dg.DagsterInstance, resources: dict
+    instance: dg.DagsterInstance, resources: dict, lake: Lake
 ) -> None:
-    assert materialise(instance, resources, 0, 2).success
+    result = materialise(instance, resources, 0, 2)
+    assert result.success
     records = instance.fetch_materializations(KEY, limit=10).records
-    versions = {record.partition_key: record.asset_materialization.tags["dagster/data_version"] for record in records}
-    assert set(versions) == {str(asset_day_key(day(0))), str(asset_day_key(day(1)))}
-    assert len(records) == len(set(versions.values())) == 2
-    assert all("dagster/input_data_version/raw_dumps" in record.asset_materialization.tags for record in records)
+    shown = {record.partition_key: record.asset_materialization for record in records}
+    assert len(records) == len(shown) == 3
+    assert len({event.tags["dagster/data_version"] for event in shown.values()}) == 3
+    assert all("dagster/input_data_version/raw_dumps" in event.tags for event in shown.values())
+
+    skipped = shown[str(asset_day_key(day(2)))].metadata
+    assert "nothing was recorded on this day" in skipped["skipped"].value
+    assert skipped["dagster/partition_row_count"].value == 0
+    assert not lake.book_events(day(2)).exists()
+    assert not any("skipped" in shown[str(asset_day_key(day(number)))].metadata for number in (0, 1))
+    (said,) = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    assert (said.check_name, said.severity.value) == ("recorded", "WARN")
+    assert said.metadata["failed days"].value == [str(day(2))]
+
+
+def test_a_day_whose_dumps_were_put_away_keeps_what_was_made_of_it(
+    instance: dg.DagsterInstance, resources: dict, lake: Lake
+) -> None:
+    assert materialise(instance, resources, 0, 1).success
+    made = lake.book_events(day(1)).read_bytes()
+    versions = data_versions(instance)
+    only_the_first_day = lake.root / "kept"
+    shutil.copytree(lake.root / "raw", only_the_first_day, ignore=shutil.ignore_patterns(day(1).date.isoformat()))
+    (lake.root / "raw").unlink()
+    only_the_first_day.rename(lake.root / "raw")
+    assert materialise(instance, resources, 0, 1).success
+    assert lake.book_events(day(1)).read_bytes() == made
+    assert data_versions(instance) == versions
+    (last, *_) = instance.fetch_materializations(KEY, limit=1).records
+    assert "what was made of them is kept" in last.asset_materialization.metadata["skipped"].value
+    assert (
+        last.asset_materialization.metadata["dagster/partition_row_count"].value
+        == pq.read_metadata(lake.book_events(day(1))).num_rows
+    )
+
+
+def data_versions(instance: dg.DagsterInstance) -> dict[str, str]:
+    """The latest of each day."""
+    records = instance.fetch_materializations(KEY, limit=10, ascending=True).records
+    return {str(r.partition_key): r.asset_materialization.tags["dagster/data_version"] for r in records}
+
+
+def test_a_day_that_cannot_be_read_takes_nothing_from_the_days_before_it(
+    instance: dg.DagsterInstance, resources: dict, lake: Lake
+) -> None:
+    recorded = (lake.root / "raw").resolve()
+    (lake.root / "raw").unlink()
+    shutil.copytree(recorded, lake.root / "raw")
+    for path in lake.dumps("level3", day(1)):
+        path.write_bytes(b"not an archive")
+    assert not materialise(instance, resources, 0, 1).success
+    assert set(data_versions(instance)) == {str(asset_day_key(day(0)))}
 
 
 def test_a_single_day_without_a_dump_fails_at_once_and_says_what_to_do(instance: dg.DagsterInstance, resources: dict) -> None:
@@ -61,10 +111,7 @@ def test_a_single_day_without_a_dump_fails_at_once_and_says_what_to_do(instance:
 
 def test_versions_of_a_grouped_run_are_those_of_single_runs(instance: dg.DagsterInstance, resources: dict) -> None:
     materialise(instance, resources, 0, 1)
-    grouped = {
-        r.partition_key: r.asset_materialization.tags["dagster/data_version"]
-        for r in instance.fetch_materializations(KEY, 5).records
-    }
+    grouped = data_versions(instance)
     materialise(instance, resources, 1)
     alone = instance.fetch_materializations(KEY, limit=1).records[0]
     assert alone.asset_materialization.tags["dagster/data_version"] == grouped[str(asset_day_key(day(1)))]

@@ -2,8 +2,11 @@
 
 Dagster gives every partition of a grouped run the same data version and no way to leave one out. So a run yields its result
 without the events that Dagster would make of it, and logs each day's own materialisation, with that day's metadata, data version
-and inputs; staleness is then told day by day. A day on which nothing was recorded is skipped with a reason when it comes as one
-of many, and is an error when it was asked for alone.
+and inputs, as soon as the day is done; staleness is then told day by day.
+
+A day on which nothing was recorded is an error when it was asked for alone, and skipped when it comes as one of many. Dagster
+has no event for that, and calls a backfill failed that leaves a partition without a materialisation. So a skipped day is logged
+as one, of no rows and with the reason, and nothing is written: whatever reads the lake finds no file, as before.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import dagster as dg
+import pyarrow.parquet as pq
 
 from uqlob_pipeline.assets.failures import told_to_dagster
-from uqlob_pipeline.lake import AssetDay, Lake, Provenance
+from uqlob_pipeline.lake import AssetDay, Lake, Provenance, read_provenance
 from uqlob_pipeline.partitions import asset_day
 
 BACKFILL_TAG = "dagster/backfill"
 DEFER_EVENTS_TAG = "dagster/defer_asset_events"
 DAYS_PER_RUN = 32
+NO_DUMP = "no dump"
+RECORDED = "recorded"  # the check that names the days without a dump
 
 backfill_policy = dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN)
 
@@ -56,30 +62,45 @@ def over_days(
     `observe` says what an external input of a partition looks like just before it is read.
     """
     keys = list(context.partition_keys)
+    table = context.asset_key.to_user_string()
     lenient = len(keys) > 1 or BACKFILL_TAG in context.run.tags
     done: dict[str, DayDone] = {}
-    read_at: dict[str, str] = {}
-    skipped: list[str] = []
     for number, key in enumerate(keys, 1):
         day = asset_day(key)
-        recorded = lake.dumps("level3", day) or lake.dumps("book", day) or lake.book_events(day).exists()
-        if lenient and not recorded:
-            context.log.warning(f"{day}: skipped, nothing was recorded on this day ({lake.raw('level3', day)} is empty)")
-            skipped.append(key)
-            continue
+        there = has_dump(lake, day) or (table != "book_events" and lake.book_events(day).exists())
         with told_to_dagster(context):
             if observe is not None:
                 context.log_event(observe(key))
-            read_at[key] = _events_so_far(context)
-            done[key] = work(day)
-        context.log.info(f"{context.asset_key.to_user_string()} {day}: done, {number} of {len(keys)}")
-
-    if done:
-        with _own_events(context):
-            yield dg.MaterializeResult()
-        for key, day_done in done.items():
-            context.log_event(_materialisation(context, key, day_done, read_at[key]))
+            read_at = _events_so_far(context)
+            done[key] = work(day) if there or not lenient else _skipped(context, lake, day)
+        context.log_event(_materialisation(context, key, done[key], read_at))
+        context.log.info(f"{table} {day}: {number} of {len(keys)}")
+    with _own_events(context):
+        yield dg.MaterializeResult()
     yield from _checks(context, done)
+
+
+def has_dump(lake: Lake, day: AssetDay) -> bool:
+    """Whether a book of either kind was recorded."""
+    return bool(lake.dumps("level3", day) or lake.dumps("book", day))
+
+
+def _skipped(context: dg.AssetExecutionContext, lake: Lake, day: AssetDay) -> DayDone:
+    """Nothing is made; what was made of the day while its dumps were there stays, under its own version."""
+    table = context.asset_key.to_user_string()
+    path = lake.by_day(table, day)
+    made = read_provenance(path)
+    place = f"({lake.raw('level3', day)} is empty)"
+    why = f"its dumps are gone {place}; what was made of them is kept" if made else f"nothing was recorded on this day {place}"
+    context.log.warning(f"{day}: skipped, {why}")
+    definition = context.assets_def
+    code = definition.specs_by_key[context.asset_key].code_version or ""
+    return DayDone(
+        provenance=made or Provenance(table, code, NO_DUMP),
+        metadata={"skipped": why, "dagster/partition_row_count": pq.read_metadata(path).num_rows if made else 0},
+        upstream={source.to_user_string(): NO_DUMP for source in definition.asset_deps[context.asset_key]},
+        checks=[CheckOutcome(RECORDED, False, f"{why}. Record or import it, or leave it out", dg.AssetCheckSeverity.WARN)],
+    )
 
 
 @contextmanager

@@ -73,7 +73,6 @@ def token_bins(
     tags={"layer": "features"},
     code_version=features.EVENT_FEATURES_CODE,
     backfill_policy=backfill_policy,
-    output_required=False,
     metadata=column_schema("event_features"),
     check_specs=EVENT_FEATURES_CHECKS,
 )

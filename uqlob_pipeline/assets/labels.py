@@ -34,7 +34,6 @@ OWNERS = ["team:uqlob"]
     tags={"layer": "labels"},
     code_version=labels.WINDOW_PRICES_CODE,
     backfill_policy=backfill_policy,
-    output_required=False,
     metadata=column_schema("window_prices"),
 )
 def window_prices(
@@ -100,7 +99,6 @@ def label_thresholds(
     tags={"layer": "labels"},
     code_version=labels.WINDOW_LABELS_CODE,
     backfill_policy=backfill_policy,
-    output_required=False,
     metadata=column_schema("window_labels"),
     check_specs=WINDOW_LABELS_CHECKS,
 )

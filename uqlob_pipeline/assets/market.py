@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from uqlob_pipeline.assets.days import CheckOutcome, DayDone, backfill_policy, over_days
+from uqlob_pipeline.assets.days import NO_DUMP, RECORDED, CheckOutcome, DayDone, backfill_policy, has_dump, over_days
 from uqlob_pipeline.kraken.ingest_report import IngestReport
 from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days
@@ -55,9 +55,9 @@ def raw_dumps(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) 
     tags={"layer": "events"},
     code_version="1",
     backfill_policy=backfill_policy,
-    output_required=False,
     metadata={"dagster/column_schema": COLUMNS},
     check_specs=[
+        dg.AssetCheckSpec(RECORDED, asset="book_events", description="every day of the run has a dump; one without is skipped"),
         dg.AssetCheckSpec("checksums", asset="book_events", blocking=True, description="Kraken's own checksums hold"),
         dg.AssetCheckSpec(
             "two_sided_book", asset="book_events", blocking=True, description="no crossed book, hardly a one-sided one"
@@ -88,7 +88,7 @@ def dumps_observed(lake: Lake, day: AssetDay) -> dg.AssetObservation:
     """The dumps of an asset-day as they are now; a replay that read others is stale."""
     from uqlob_pipeline.kraken.ingest import raw_version
 
-    version = raw_version(lake, day)
+    version = raw_version(lake, day) if has_dump(lake, day) else NO_DUMP
     return dg.AssetObservation(asset_key="raw_dumps", partition=asset_day_key(day), tags={"dagster/data_version": version})
 
 
@@ -130,6 +130,7 @@ def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOut
     one_sided = report.one_sided / (events + report.one_sided)
     broken = report.gaps or report.sessions > 1 or report.truncated_files
     return [
+        CheckOutcome(RECORDED, True, "its dumps are there"),
         CheckOutcome(
             "checksums",
             report.checksums_failed == 0,
