@@ -181,7 +181,7 @@ class StageConfig:
 
     epochs: int = 15
     batch: int = 16  # targets a step, in pretraining and when sampling instances
-    sampling: Literal["blocks", "instances"] = "blocks"  # the paper: instances; same expected objective
+    sampling: Literal["blocks", "instances"] = "blocks"  # the paper: instances; what differs: uqlob_models/sampling.py
     targets_per_block: int = 32  # not in the paper
     blocks_per_step: int = 2  # not in the paper
     encoder_rate: float = 1e-5
@@ -200,6 +200,11 @@ class StageConfig:
         _positive("stage", self, "encoder_rate", "head_rate", "select_from")
         _at_least_zero("stage", self, "weight_decay", "clip_norm", "patience")
         _require(self.sampling in ("blocks", "instances"), "stage.sampling", "'blocks' or 'instances'", self.sampling)
+
+    @property
+    def targets_per_step(self) -> int:
+        """How many targets a step of fine-tuning takes, which is what rates and schedule are for. Pretraining takes `batch`."""
+        return self.targets_per_block * self.blocks_per_step if self.sampling == "blocks" else self.batch
 
 
 def _pretraining() -> StageConfig:
