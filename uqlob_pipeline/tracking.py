@@ -21,6 +21,10 @@ from uqlob_pipeline.tracking_store import Store
 
 MLFLOW_UI, DAGSTER_UI = "UQLOB_MLFLOW_UI", "UQLOB_DAGSTER_UI"
 JOURNAL = "tracking.jsonl"
+CUT_SHORT = (
+    "its first line was cut short by a crash or a full disk and does not say of which run it is. It is kept, and mended when "
+    "that run is told of again; remove it if that is not to be"
+)
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 
 
@@ -110,11 +114,18 @@ class Tracking:
 
     def flush_pending(self, say: Say | None = None) -> int:
         """Deliver what earlier processes could not; returns how many journals still wait."""
-        waiting = 0
+        say = say or (lambda text: None)
+        waiting, asked = 0, False  # a store that did not answer is not asked again at once
         for path in self.pending():
             journal = open_journal(path)
-            if journal is not None and not self.deliver(journal, say or (lambda text: None), now=waiting == 0):
-                waiting += 1
+            if journal is not None:
+                delivered = self.deliver(journal, say, now=not asked)
+                asked = asked or not delivered
+            else:
+                delivered = not path.exists()  # another process has just delivered it
+                if not delivered:
+                    say(f"{path}: {CUT_SHORT}")
+            waiting += not delivered
         return waiting
 
     def pending(self) -> list[Path]:

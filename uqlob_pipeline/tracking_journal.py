@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from uqlob_pipeline.lake import atomic_path
 
 Entry = dict[str, Any]
+READ_BACK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,15 @@ class Journal:
         self.path, self.identity = path, identity
 
     def add(self, entry: Entry) -> None:
-        """Keep an entry on disk; it survives the process."""
+        """Keep an entry on disk; it survives the process. What a crash or a full disk cut short before it is mended first."""
         with self._locked():
-            lines = [] if self.path.exists() else [{"op": "run", "identity": asdict(self.identity)}]
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in [*lines, entry])
+            if open_journal(self.path) is None:  # new, or without a whole first line
+                self._rewrite([*self.entries(), entry])
+                return
+            with open(self.path, "r+b") as file:
+                file.truncate(_end_of_last_line(file))
+                file.seek(0, os.SEEK_END)
+                file.write(json.dumps(entry).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -62,7 +67,7 @@ class Journal:
         if not self.path.exists():
             return []
         found = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:
@@ -82,9 +87,12 @@ class Journal:
                 if taken == len(waiting):
                     self.path.unlink(missing_ok=True)
                 elif taken:
-                    first = {"op": "run", "identity": asdict(self.identity)}
-                    with atomic_path(self.path) as temporary:
-                        temporary.write_text("".join(json.dumps(line) + "\n" for line in [first, *waiting[taken:]]))
+                    self._rewrite(waiting[taken:])
+
+    def _rewrite(self, entries: list[Entry]) -> None:
+        first = {"op": "run", "identity": asdict(self.identity)}
+        with atomic_path(self.path) as temporary:
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in [first, *entries]))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -100,5 +108,18 @@ def open_journal(path: Path) -> Journal | None:
         with open(path, encoding="utf-8") as file:
             first = json.loads(file.readline())
         return Journal(path, RunIdentity.from_dict(first["identity"]))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _end_of_last_line(file: BinaryIO) -> int:
+    """Where the last whole line ends, read from the back: lines are long where every epoch is told once more."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(end - READ_BACK, 0)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

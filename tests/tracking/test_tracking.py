@@ -64,6 +64,48 @@ def test_a_line_cut_short_by_a_crash_does_not_hold_up_the_others(tmp_path):
     assert [entry["op"] for entry in journal.entries()] == ["tags"]
 
 
+@pytest.mark.parametrize("torn", [1, 7, -1])
+def test_an_entry_after_a_line_cut_short_is_kept_and_delivered(tmp_path, torn):
+    """Wherever a crash or a full disk cut the file: in its first line, or in its last."""
+    identity = RunIdentity("a", "stage", "a", parent=RunIdentity("p", "model", "a"))
+    journal = Journal(tmp_path / "a.jsonl", identity)
+    journal.add({"op": "tags", "number": 1})
+    whole = journal.path.read_text()
+    journal.path.write_text(whole[:torn])
+    again = Journal(journal.path, identity)
+    again.add({"op": "tags", "number": 2})
+    again.add({"op": "tags", "number": 3})
+    found = open_journal(journal.path)
+    assert found is not None
+    assert found.identity == identity
+    taken: list[int] = []
+    found.deliver(lambda entry: taken.append(entry["number"]))
+    assert taken == [2, 3]  # the one cut short was never promised
+
+
+def test_a_long_line_cut_short_is_cleared_away_whole(tmp_path):
+    journal = Journal(tmp_path / "a.jsonl", RunIdentity("a", "stage", "a"))
+    journal.add({"op": "tags", "number": 1})
+    with open(journal.path, "a") as file:
+        file.write('{"op": "epochs", "epochs": "' + "x" * 200_000)
+    journal.add({"op": "tags", "number": 2})
+    assert [json.loads(line)["op"] for line in journal.path.read_text().splitlines()] == ["run", "tags", "tags"]
+
+
+def test_a_journal_that_cannot_be_read_is_counted_and_named(tmp_path):
+    tracking = Tracking(Lake(tmp_path), made_up_profile(), uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    run = tracking.open(tracking.stage(ModelKey("BTC-USD", 5), "encoder", "v1"))
+    run.metrics({"loss": 1.0})
+    run.journal.path.write_text(run.journal.path.read_text()[:20])
+    said: list[str] = []
+    assert tracking.flush_pending(said.append) == 1
+    assert str(run.journal.path) in said[0]
+    assert "cut short" in said[0]
+    run.metrics({"loss": 2.0})
+    assert tracking.flush_pending() == 0
+    assert the_run(tracking, run.journal.identity).data.metrics == {"loss": 2.0}
+
+
 def test_one_run_an_identity_below_one_parent_a_model(tracking):
     key = ModelKey("BTC-USD", 5)
     for stage in ("encoder", "uq_regression"):
