@@ -9,9 +9,12 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.tracking import Tracking
 
 HOST = "127.0.0.1"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -60,6 +63,14 @@ def _stop(processes: dict[str, subprocess.Popen[bytes]]) -> None:
             time.sleep(0.1)
 
 
+def _deliver(tracking: "Tracking") -> None:
+    """Hand over what runs left for MLflow when it was away: what the UI shows is then all there is."""
+    waiting = len(tracking.pending())
+    if waiting:
+        left = tracking.flush_pending(typer.echo)
+        typer.echo(f"MLflow was told of {waiting - left} run(s) that had waited" + (f"; {left} still wait" if left else ""))
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -92,12 +103,13 @@ def ui(
             raise typer.Exit(1)
     with open_instance() as instance:
         end_orphaned_runs(instance)
+    tracking = Tracking(place, settings)
+    _deliver(tracking)
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
     environment = {**os.environ, "UQLOB_LAKE": str(place.root), "UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
     if profile:
         environment["UQLOB_PROFILE"] = profile
     tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
-    store = Tracking(place, settings).uri
     commands = {
         "mlflow": [
             tools / "mlflow",
@@ -107,7 +119,7 @@ def ui(
             "--port",
             str(mlflow_port),
             "--backend-store-uri",
-            store,
+            tracking.uri,
             "--workers",
             "1",
         ],

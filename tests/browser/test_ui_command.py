@@ -1,13 +1,19 @@
 """`uqlob ui` starts and stops its servers together and says what is in its way."""
 
+import json
 import socket
 import subprocess
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.browser.conftest import PROJECT, UQLOB, Place, make_place, stop
+from uqlob_pipeline.lake import ModelKey
+from uqlob_pipeline.profile import load_profile
+from uqlob_pipeline.tracking import Tracking
 
 
 @pytest.fixture
@@ -32,6 +38,33 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(idle: Place) -> None:
     assert f"port {idle.mlflow_port} on 127.0.0.1, meant for the MLflow UI, is taken" in done.stderr
     assert "--mlflow-port" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.browser
+def test_what_waited_for_mlflow_is_there_when_it_opens(idle: Place) -> None:
+    profile, key = load_profile(str(idle.profile)), ModelKey("BTC-USD", 5)
+    away = Tracking(idle.lake, profile, uri="http://127.0.0.1:9")
+    with away.under_way(away.stage(key, "encoder", "v1"), idle.lake.model("encoder", key) / "v1-tracking.jsonl") as run:
+        run.metrics({"loss": 0.25}, step=1)
+    assert len(away.pending()) == 1
+    process = idle.start()
+    try:
+        assert away.pending() == []
+        assert "MLflow was told of 1 run(s) that had waited" in (idle.home / "ui.log").read_text()
+        experiment = told(idle, f"experiments/get-by-name?experiment_name=uqlob%20{profile.name}")["experiment"]["experiment_id"]
+        runs = told(idle, "runs/search", experiment_ids=[experiment], filter="tags.`uqlob.kind` = 'encoder'")["runs"]
+        assert [run["info"]["status"] for run in runs] == ["FINISHED"]
+        assert {metric["key"]: metric["value"] for metric in runs[0]["data"]["metrics"]} == {"loss": 0.25}
+    finally:
+        assert stop(process) == 0
+
+
+def told(place: Place, what: str, **asked: object) -> Any:
+    """What the MLflow server answers."""
+    body = json.dumps(asked).encode() if asked else None
+    request = urllib.request.Request(f"{place.mlflow}/api/2.0/mlflow/{what}", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
 
 
 @pytest.mark.browser
