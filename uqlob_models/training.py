@@ -178,10 +178,12 @@ class _Training:
             self.epoch, self.step_in_epoch = self.epoch + 1, 0
             record = self._close_epoch(seconds)
             self.history.append(record)
-            self.save()
+            checkpoint = self.save()
             log.info("%s epoch %d/%d %s", self.objective, self.epoch, self.stage.epochs, _readable(record))
             if on_epoch is not None:
                 on_epoch(record)
+            if stop():  # also of the last epoch: whoever cancelled must not be told that it finished. Going on then returns at once.
+                raise TrainingInterrupted(self.step, checkpoint)
         if self.best_metric is None:
             raise RuntimeError(f"{SELECTION_METRIC[self.objective]} was not defined on any validation: there is no best model")
         return TrainingResult(

@@ -48,7 +48,7 @@ def assert_same_state(first: Path, second: Path) -> None:
 
 
 class StopAfter:
-    """Asks to stop once, at the given number of steps of this call."""
+    """Asks to stop once, when it is asked for the given time: after every step, and at the end of every epoch."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -113,7 +113,6 @@ def test_stopping_at_any_step_and_going_on_changes_nothing(tmp_path: Path, objec
     toy = dataset(unknown=0.1)
     settings = config(**{objective: stage(sampling=sampling, mirror=True)})
     whole = train(objective, toy, settings, tmp_path / "whole")  # type: ignore[arg-type]
-    steps = whole.steps
     stops: list[TrainingInterrupted] = []
     result: TrainingResult | None = None
     while result is None:
@@ -121,7 +120,8 @@ def test_stopping_at_any_step_and_going_on_changes_nothing(tmp_path: Path, objec
             result = train(objective, toy, settings, tmp_path / "pieces", stop=StopAfter(3))  # type: ignore[arg-type]
         except TrainingInterrupted as interrupted:
             stops.append(interrupted)
-    assert [stop.step for stop in stops] == list(range(3, steps + 1, 3))
+    stopped_at = [stop.step for stop in stops]
+    assert stopped_at == sorted(set(stopped_at))
     assert len(stops) >= 3
     assert len(generations(tmp_path / "pieces" / "checkpoints")) == 2
     assert_same_state(tmp_path / "whole", tmp_path / "pieces")
@@ -166,6 +166,33 @@ def test_signals_save_the_state_and_leave_the_old_handlers_behind(tmp_path: Path
     assert caught.value.step in (4, 5)
     assert signal.getsignal(number) is before
     assert train("regression", dataset(), config(), tmp_path).epochs == 2
+
+
+@pytest.mark.parametrize("during", ["validation", "on_epoch"])
+def test_a_signal_in_the_last_validation_interrupts_and_going_on_finishes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: str
+) -> None:
+    from uqlob_models import training
+
+    whole = train("regression", dataset(), config(), tmp_path / "whole")
+    validate, calls = training.validate, []
+
+    def send(*arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == whole.epochs:
+            os.kill(os.getpid(), signal.SIGINT)
+        return validate(*arguments) if during == "validation" else None  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch, pytest.raises(TrainingInterrupted) as caught:
+        if during == "validation":
+            patch.setattr(training, "validate", send)
+        train("regression", dataset(), config(), tmp_path / "cut", on_epoch=send if during == "on_epoch" else None)
+    assert caught.value.step == whole.steps
+    epochs: list[dict[str, float]] = []
+    again = train("regression", dataset(), config(), tmp_path / "cut", on_epoch=epochs.append)
+    assert epochs == []
+    assert (again.steps, again.best_metric) == (whole.steps, whole.best_metric)
+    assert_same_state(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_training_outside_the_main_thread_works_without_signals(tmp_path: Path) -> None:
