@@ -190,7 +190,7 @@ class StageConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     clip_norm: float = 1.0  # not printed; 0 switches clipping off
     mirror: bool = False  # not in the paper: half of the blocks seen with bid and ask exchanged
-    patience: int = 5  # not printed: epochs without a better validation metric before stopping; 0 never stops early
+    patience: int = 5  # not printed: validations without a better metric before stopping; 0 never stops early
     validate_every: int = 1  # epochs
     select_from: int = 1  # not printed: first epoch whose model may be kept (the last always may); one cycle settles at its end
     checkpoint_every: int = 1_000  # steps

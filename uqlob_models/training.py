@@ -260,12 +260,16 @@ class _Training:
             "windows_per_second": self.windows_seen / seconds,
             "eta_seconds": seconds * (self.stage.epochs - self.epoch),
         }
-        patience = self.stage.patience
         if is_last:
             self.finished = "epochs"
-        elif patience and self.epoch - max(self.best_epoch, self.stage.select_from - 1) >= patience:
+        elif self.stage.patience and self._validations_in_vain() >= self.stage.patience:
             self.finished = "patience"
         return record
+
+    def _validations_in_vain(self) -> int:
+        """How many there were since the best, or since a model may be kept at all."""
+        every = self.stage.validate_every
+        return self.epoch // every - max(self.best_epoch, self.stage.select_from - 1) // every
 
     def _keep_best(self) -> None:
         save_model(

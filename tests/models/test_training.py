@@ -305,3 +305,17 @@ def test_early_stopping_and_the_best_checkpoint_follow_the_validation_metric(tmp
     assert result.epochs == result.best_epoch + 3
     assert result.best_metric == max(scores) == scores[result.best_epoch - 1]
     assert load_model(result.model).extra["value"] == result.best_metric
+
+
+def test_patience_counts_validations_and_not_epochs(tmp_path: Path) -> None:
+    toy = dataset(n=120, signal=0.0)
+    rarely = stage(epochs=10, validate_every=5, patience=3)
+    result = train("pretraining", toy, config(pretraining=rarely), tmp_path / "rarely")
+    assert (result.epochs, result.stopped_early) == (10, False)
+    impatient = stage(epochs=40, validate_every=2, patience=2, select_from=4)
+    result = train("pretraining", toy, config(pretraining=impatient), tmp_path / "impatient")
+    scores = [record.get("validation/macro_f1") for record in result.history]
+    assert [score is not None for score in scores] == [epoch % 2 == 0 for epoch in range(1, result.epochs + 1)]
+    assert result.stopped_early
+    assert result.best_epoch >= 4
+    assert result.epochs == result.best_epoch + 2 * 2
