@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.evaluation_tables import MULTIPLIER
 from uqlob_pipeline.lake import Lake, ModelKey, atomic_path
-from uqlob_pipeline.report.inputs import MULTIPLIER, read_forecasts
+from uqlob_pipeline.report.inputs import read_forecasts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

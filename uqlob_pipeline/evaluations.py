@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.evaluation_tables import CLASSIFIED, MULTIPLIER, write_evaluation
 from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.forecasts import plan_predictions
-from uqlob_pipeline.lake import Lake, ModelKey, Provenance, atomic_path, read_provenance
+from uqlob_pipeline.lake import Lake, ModelKey, Provenance, atomic_path, read_provenance, write_parquet
 from uqlob_pipeline.model_inputs import read_threshold
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.report.inputs import MULTIPLIER, ReportInputs, read_report_inputs, write_evaluation, write_parquet
+from uqlob_pipeline.report.inputs import ReportInputs, read_report_inputs
 from uqlob_pipeline.stages import why_differs
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from uqlob_models.evaluation import EvaluationTables
 
 MULTIPLIER_CODE, EVALUATION_CODE, REPORT_CODE = "1", "1", "1"
-CLASSIFIED = "classified_predictions"  # predictions with the regression head's class, known once k* is
 REPORT_PROVENANCE = "provenance.json"
 
 

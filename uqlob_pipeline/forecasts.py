@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.fits import NotReady
-from uqlob_pipeline.lake import Lake, ModelKey, Provenance
+from uqlob_pipeline.lake import Lake, ModelKey, Provenance, write_parquet
 from uqlob_pipeline.model_inputs import ALL_SPLITS, ModelInputs, Say, gather_inputs, load_windows
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.report.inputs import write_parquet
 from uqlob_pipeline.stages import HEADS, Stage, StageRecord, current_stage, read_record
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ import datetime as dt
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.profile import check_symbol
@@ -96,6 +97,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
+    """Write a table at once or not at all; `metadata` is its provenance's."""
+    with atomic_path(path) as temporary:
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
 
 
 def sweep_temporaries(directory: Path) -> int:

@@ -6,6 +6,7 @@ for asset checks, and for whoever shows the state of a lake.
 
 from collections.abc import Callable
 
+from uqlob_pipeline.evaluation_tables import MULTIPLIER
 from uqlob_pipeline.evaluations import (
     evaluation_provenance,
     model_keys,
@@ -17,7 +18,6 @@ from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.forecasts import plan_predictions
 from uqlob_pipeline.lake import Lake, ModelKey, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.report.inputs import MULTIPLIER
 from uqlob_pipeline.stages import STAGES, Stage, plan_stage, read_record, why_differs
 
 NOT_THERE = "not there"

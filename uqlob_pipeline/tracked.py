@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from uqlob_models.config import to_dict
 from uqlob_pipeline.dataset import DatasetProfile
+from uqlob_pipeline.evaluation_tables import MULTIPLIER
 from uqlob_pipeline.evaluations import EvaluationDone, MultiplierDone, ReportDone
 from uqlob_pipeline.forecasts import PredictionsDone
 from uqlob_pipeline.lake import Lake, ModelKey, Provenance
 from uqlob_pipeline.model_inputs import Say
 from uqlob_pipeline.model_registry import registered_name
-from uqlob_pipeline.report.inputs import MULTIPLIER
 from uqlob_pipeline.stages import HEADS, StagePlan, StageRecord, only_one, read_record
 from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.training_plots import CONFUSION, CURVES, PARAMETERS

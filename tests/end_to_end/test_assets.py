@@ -14,12 +14,12 @@ from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import ASSETS, BY_MODEL, KEY, SYMBOL, day, model_partition, run, tiny_profile
 from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_regression
+from uqlob_pipeline.evaluation_tables import LAKE_TABLES
 from uqlob_pipeline.evaluations import read_k_star, write_threshold_multiplier
 from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.forecasts import plan_predictions
-from uqlob_pipeline.lake import file_hash, read_provenance
+from uqlob_pipeline.lake import file_hash, read_provenance, write_parquet
 from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
-from uqlob_pipeline.report.inputs import LAKE_TABLES, write_parquet
 from uqlob_pipeline.stages import plan_stage, read_record
 from uqlob_pipeline.staleness import BY_MODEL as WHY_STALE
 from uqlob_pipeline.staleness import why_model_is_stale, why_report_is_stale

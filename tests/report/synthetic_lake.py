@@ -8,9 +8,8 @@ import pyarrow as pa
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, multiplier_table
 from uqlob_pipeline.benchmarks.evaluation import TAU, Y_REF, synthetic_predictions
-from uqlob_pipeline.lake import Lake, ModelKey
-from uqlob_pipeline.report import write_evaluation
-from uqlob_pipeline.report.inputs import MULTIPLIER, write_parquet
+from uqlob_pipeline.evaluation_tables import MULTIPLIER, write_evaluation
+from uqlob_pipeline.lake import Lake, ModelKey, write_parquet
 
 PARAMETERS = [
     {"part": "BL 1", "shape": "15x512 -> 64x256", "parameters": 148_416},

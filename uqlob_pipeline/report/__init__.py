@@ -3,6 +3,6 @@
 `read_report_inputs` collects what the lake has, `build_report` writes the page. Nothing here trains or predicts.
 """
 
-from uqlob_pipeline.report.inputs import ReportInputs, read_evaluation, read_report_inputs, write_evaluation
+from uqlob_pipeline.report.inputs import ReportInputs, read_report_inputs
 
-__all__ = ["ReportInputs", "read_evaluation", "read_report_inputs", "write_evaluation"]
+__all__ = ["ReportInputs", "read_report_inputs"]

@@ -13,16 +13,9 @@ import pyarrow.parquet as pq
 
 from uqlob_models.evaluation import EvaluationTables
 from uqlob_models.metrics import CLASS_NAMES
-from uqlob_pipeline.lake import Lake, ModelKey, atomic_path
+from uqlob_pipeline.evaluation_tables import MULTIPLIER, read_evaluation, read_whole
+from uqlob_pipeline.lake import Lake, ModelKey
 
-# Where each table of an evaluation lives in the lake.
-LAKE_TABLES = {
-    "scores": "gated_evaluation",
-    "statistics": "gated_statistics",
-    "reliability": "reliability",
-    "risk_coverage": "risk_coverage",
-}
-MULTIPLIER = "threshold_multiplier"
 DATASET_TABLES = ("dataset", "thresholds", "class_proportions", "drift")
 FORECAST_COLUMNS = ["date", "window", "t", "split", "y", "delta", "p_start", "mu", "sigma", "snr"]
 
@@ -79,34 +72,6 @@ class ReportInputs:
         return said
 
 
-def write_evaluation(
-    lake: Lake, key: ModelKey, tables: EvaluationTables, metadata: Mapping[bytes, bytes] | None = None
-) -> list[Path]:
-    """Write the tables of one symbol and horizon to their places in the lake, each atomically.
-
-    `metadata` says how they were made, and travels in every file.
-    """
-    paths = []
-    for name, table in LAKE_TABLES.items():
-        path = lake.by_model(table, key)
-        write_parquet(getattr(tables, name), path, metadata)
-        paths.append(path)
-    return paths
-
-
-def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
-    with atomic_path(path) as temporary:
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
-
-
-def read_evaluation(lake: Lake, key: ModelKey) -> EvaluationTables | None:
-    """The tables of one symbol and horizon; none if any of them is missing."""
-    paths = {name: lake.by_model(table, key) for name, table in LAKE_TABLES.items()}
-    if not all(path.exists() for path in paths.values()):
-        return None
-    return EvaluationTables(**{name: _read(path) for name, path in paths.items()})
-
-
 def read_report_inputs(
     lake: Lake,
     symbols: Sequence[str],
@@ -134,8 +99,8 @@ def read_report_inputs(
         simulated=simulated,
         evaluations=evaluations,
         forecasts={key: table for key, table in drawn.items() if table is not None},
-        multipliers={key: _read(path) for key, path in sweeps.items()},
-        dataset_tables={name: _named_classes(_read(path)) for name, path in profile_paths.items() if path.exists()},
+        multipliers={key: read_whole(path) for key, path in sweeps.items()},
+        dataset_tables={name: _named_classes(read_whole(path)) for name, path in profile_paths.items() if path.exists()},
         parameters=parameters,
         hyperparameters=hyperparameters,
         profile_name=profile_name,
@@ -148,11 +113,6 @@ def read_forecasts(path: Path) -> pa.Table | None:
         return None
     table = pq.ParquetFile(path).read(columns=FORECAST_COLUMNS)
     return table.filter(pc.equal(table["split"], "test")).sort_by([("t", "ascending"), ("window", "ascending")])
-
-
-def _read(path: Path) -> pa.Table:
-    # ParquetFile, not read_table: the directory names symbol=... must not become a second symbol column.
-    return pq.ParquetFile(path).read()
 
 
 def _named_classes(table: pa.Table) -> pa.Table:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import EvaluationTables
-from uqlob_pipeline.lake import atomic_path
+from uqlob_pipeline.lake import atomic_path, write_parquet
 from uqlob_pipeline.report import data_tables, figures, tables
 from uqlob_pipeline.report.cells import Scores, View
-from uqlob_pipeline.report.inputs import ReportInputs, write_parquet
+from uqlob_pipeline.report.inputs import ReportInputs
 from uqlob_pipeline.report.paper import paper
 from uqlob_pipeline.report.pooling import pool
 from uqlob_pipeline.report.summary import cards, findings
