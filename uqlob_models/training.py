@@ -125,6 +125,7 @@ class _Training:
         self.history: list[dict[str, float]] = []
         self.checkpoint: Path | None = None
         self.windows_seen = 0
+        self.step_seconds = self.validation_seconds = 0.0  # as last measured: what the time left is reckoned from
         state = read_newest_generation(directory / "checkpoints")
         if state is not None:
             self._resume(state)
@@ -132,10 +133,11 @@ class _Training:
     # --- state -----------------------------------------------------------------------------------------------------
 
     PLACE = ("epoch", "step_in_epoch", "step", "best_metric", "best_epoch", "finished", "history")
+    PACE = ("step_seconds", "validation_seconds")
 
     def save(self) -> Path:
         self._stop_if_not_finite()
-        about = {"identity": self.identity, **{name: getattr(self, name) for name in self.PLACE}}
+        about = {"identity": self.identity, **{name: getattr(self, name) for name in (*self.PLACE, *self.PACE)}}
         weights, tensors = self.learner.weights(), self.learner.tensors()
         self.checkpoint = write_generation(self.directory / "checkpoints", self.step, weights, tensors, about)
         return self.checkpoint
@@ -151,6 +153,8 @@ class _Training:
         self.learner.restore(state.weights, state.tensors)
         for name in self.PLACE:
             setattr(self, name, state.about[name])
+        for name in self.PACE:
+            setattr(self, name, state.about.get(name, 0.0))
         self.checkpoint = state.path
         log.info("resuming %s at step %d of %d", self.objective, self.step, self.total_steps)
 
@@ -226,10 +230,12 @@ class _Training:
                 if self.step % self.stage.checkpoint_every == 0:
                     self.save()
                 now = time.monotonic()
+                elapsed = now - started
+                self.step_seconds = elapsed / (self.step - first)
                 if on_progress is not None and now - reported >= REPORT_EVERY_S:
-                    reported, elapsed = now, now - started
-                    eta = elapsed / (self.step - first) * (self.total_steps - self.step)
-                    on_progress(Progress(self.step, self.total_steps, self.epoch, self.windows_seen / elapsed, eta))
+                    reported = now
+                    speed = self.windows_seen / elapsed
+                    on_progress(Progress(self.step, self.total_steps, self.epoch, speed, self._seconds_left()))
 
     @staticmethod
     def _steps_ahead(first: int, steps: int) -> range:
@@ -248,8 +254,10 @@ class _Training:
         record |= {f"train/{name}": value for name, value in self.learner.take_averages().items()}
         record |= {f"rate/{name}": rate for name, rate in self.learner.rates(self.step - 1).items()}
         is_last = self.epoch >= self.stage.epochs
-        if self.epoch % self.stage.validate_every == 0 or is_last:
+        if self._validates(self.epoch):
+            started = time.monotonic()
             found = validate(self.learner.model, self.dataset, self.selection_targets, self.config)
+            self.validation_seconds = time.monotonic() - started
             record |= {f"validation/{name}": value for name, value in found.items()}
             metric = found[SELECTION_METRIC[self.objective]]
             if (is_last or self.epoch >= self.stage.select_from) and better(metric, self.best_metric):
@@ -257,14 +265,22 @@ class _Training:
                 self._keep_best()
         record |= {
             "seconds": seconds,
-            "windows_per_second": self.windows_seen / seconds,
-            "eta_seconds": seconds * (self.stage.epochs - self.epoch),
+            "windows_per_second": self.windows_seen / max(seconds, 1e-9),
+            "eta_seconds": self._seconds_left(),
         }
         if is_last:
             self.finished = "epochs"
         elif self.stage.patience and self._validations_in_vain() >= self.stage.patience:
             self.finished = "patience"
         return record
+
+    def _validates(self, epoch: int) -> bool:
+        return epoch % self.stage.validate_every == 0 or epoch >= self.stage.epochs
+
+    def _seconds_left(self) -> float:
+        """Without stopping early."""
+        validations = sum(self._validates(epoch) for epoch in range(self.epoch + 1, self.stage.epochs + 1))
+        return self.step_seconds * (self.total_steps - self.step) + self.validation_seconds * validations
 
     def _validations_in_vain(self) -> int:
         """How many there were since the best, or since a model may be kept at all."""

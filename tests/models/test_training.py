@@ -319,3 +319,37 @@ def test_patience_counts_validations_and_not_epochs(tmp_path: Path) -> None:
     assert result.stopped_early
     assert result.best_epoch >= 4
     assert result.epochs == result.best_epoch + 2 * 2
+
+
+def test_the_time_left_counts_steps_and_validations_also_after_going_on_within_an_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock where a step takes a second and a validation a hundred."""
+    from uqlob_models import training
+    from uqlob_models.learner import Learner
+
+    clock = [0.0]
+    learn, validate = Learner.learn, training.validate
+
+    def slow_learn(self: Learner, *arguments: object) -> None:
+        clock[0] += 1
+        learn(self, *arguments)  # type: ignore[arg-type]
+
+    def slow_validate(*arguments: object) -> dict[str, float]:
+        clock[0] += 100
+        return validate(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(training.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Learner, "learn", slow_learn)
+    monkeypatch.setattr(training, "validate", slow_validate)
+    monkeypatch.setattr(training, "REPORT_EVERY_S", 0.0)
+    toy, settings = dataset(), config(pretraining=stage(epochs=5, validate_every=2, checkpoint_every=1000))
+    per_epoch = -(-len(toy.targets("train", 0)) // 16)
+    seen: list[float] = []
+    for stop_after in (per_epoch + 2, per_epoch - 1):  # one step into the second epoch; then just after its last step
+        with pytest.raises(TrainingInterrupted):
+            train("pretraining", toy, settings, tmp_path, stop=StopAfter(stop_after))
+    result = train("pretraining", toy, settings, tmp_path, on_progress=lambda progress: seen.append(progress.eta_seconds))
+    left = [record["eta_seconds"] for record in result.history]
+    assert left[1:] == [pytest.approx(3 * per_epoch + 200), 2 * per_epoch + 200, per_epoch + 100, 0]
+    assert seen[0] == pytest.approx(3 * per_epoch - 1 + 200)
