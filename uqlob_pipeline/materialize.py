@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
@@ -16,10 +17,11 @@ from uqlob_pipeline.assets.days import DAYS_PER_RUN
 from uqlob_pipeline.instance import TERMINAL_RUN_CONFIG
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
 from uqlob_pipeline.orphaned_runs import PROCESS_TAG, end_orphaned_runs, process_mark
-from uqlob_pipeline.partitions import asset_day_key, model_partition_key
+from uqlob_pipeline.partitions import asset_day_key, model_partition_key, recorded_partitions
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.status import TABLES, Key, Table, keys_of
+from uqlob_pipeline.status import TABLES, Key, Table, keys_of, why_not_all_verified
 
+BOOK_EVENTS = "book_events"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
@@ -37,6 +39,7 @@ class Choice:
     last: dt.date | None = None
     horizons: tuple[int, ...] = ()
     force: bool = False
+    verify_all: bool = False  # every checksum of book_events, instead of the profile's sample
 
 
 @dataclass
@@ -87,10 +90,8 @@ def chosen_days(lake: Lake, profile: Profile, choice: Choice) -> list[AssetDay]:
     """The recorded asset-days of the profile's symbols within the choice."""
     return [
         day
-        for day in lake.recorded_days()
-        if day.symbol in profile.instruments
-        and day.date >= (choice.first or profile.first_day)
-        and (choice.last is None or day.date <= choice.last)
+        for day in recorded_partitions(lake, profile)
+        if (choice.first is None or day.date >= choice.first) and (choice.last is None or day.date <= choice.last)
     ]
 
 
@@ -108,6 +109,8 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
     for key in keys_of(leg[0], symbols, chosen_days(lake, profile, choice), horizons):
         for place, table in enumerate(leg):
             why = "asked for" if choice.force else table.why_stale(lake, profile, key)
+            if not why and choice.verify_all and table.asset == BOOK_EVENTS and isinstance(key, AssetDay):
+                why = why_not_all_verified(lake, key)
             if why:
                 by_tables.setdefault(tuple(t.asset for t in leg[place:]), {})[key] = why
                 break
@@ -142,7 +145,7 @@ def materialize_choice(
             result = job.execute_in_process(
                 instance=instance,
                 asset_selection=[dg.AssetKey(name) for name in run.tables],
-                run_config=TERMINAL_RUN_CONFIG,
+                run_config=_run_config(run, choice),
                 raise_on_error=False,
                 tags={PROCESS_TAG: process_mark(), **run.range_tags()},
                 partition_key=run.partition_key(),
@@ -152,6 +155,12 @@ def materialize_choice(
                 raise MaterializeFailed(f"{run.title} failed: {failure_of(result)} (run {result.run_id})")
             say(f"  done in {time.monotonic() - started:.1f} s")
     return count
+
+
+def _run_config(run: Run, choice: Choice) -> dict[str, Any]:
+    if BOOK_EVENTS not in run.tables:
+        return TERMINAL_RUN_CONFIG
+    return {**TERMINAL_RUN_CONFIG, "ops": {BOOK_EVENTS: {"config": {"verify_all": choice.verify_all}}}}
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:

@@ -1,6 +1,10 @@
 """`uqlob materialize`, `uqlob status` and `uqlob demo`: the pipeline from a terminal."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,22 +16,36 @@ if TYPE_CHECKING:
     from uqlob_pipeline.profile import Profile
 
 LakeOption = Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")]
+DAY = "%Y-%m-%d"
 ProfileOption = Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")]
 
 
-def _prepare(lake: Path | None, profile: str | None) -> None:
-    """What the definitions read is the environment: say there what the options said."""
+class Verify(Enum):
+    """How many of Kraken's checksums the replay verifies."""
+
+    SAMPLE = "sample"
+    ALL = "all"
+
+
+@contextmanager
+def _chosen(lake: Path | None, profile: str | None) -> Iterator[None]:
+    """What the definitions read is the environment: say there what the options said, before any of them is imported."""
     import atexit
     import os
 
     from uqlob_pipeline.instance import use_dagster_home
+    from uqlob_pipeline.profile import ProfileError
 
     atexit.register(_last_words)
     if lake is not None:
         os.environ["UQLOB_LAKE"] = str(lake.absolute())
     if profile is not None:
         os.environ["UQLOB_PROFILE"] = profile
-    use_dagster_home()
+    try:
+        use_dagster_home()
+        yield
+    except (ProfileError, FileNotFoundError) as error:
+        raise _fail(error) from error
 
 
 def _last_words() -> None:
@@ -54,10 +72,16 @@ def _fail(error: Exception) -> typer.Exit:
 def materialize(
     select: Annotated[str | None, typer.Option(help="Assets, separated by commas (default: all).")] = None,
     symbols: Annotated[str | None, typer.Option(help="Symbols such as BTC-USD,ETH-USD (default: the profile's).")] = None,
-    first: Annotated[str | None, typer.Option("--from", help="First day, YYYY-MM-DD (default: the first recorded).")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Last day, YYYY-MM-DD (default: the last recorded).")] = None,
+    first: Annotated[
+        datetime | None, typer.Option("--from", formats=[DAY], help="First day (default: the first recorded).")
+    ] = None,
+    last: Annotated[datetime | None, typer.Option("--to", formats=[DAY], help="Last day (default: the last there).")] = None,
     horizons: Annotated[str | None, typer.Option(help="Horizons in seconds, such as 5,10 (default: the profile's).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Make what is current as well.")] = False,
+    verify: Annotated[
+        Verify,
+        typer.Option(help="Checksums of book_events: the profile's sample, or all (makes days with a sample again)."),
+    ] = Verify.SAMPLE,
     lake: LakeOption = None,
     profile: ProfileOption = None,
 ) -> None:
@@ -66,24 +90,24 @@ def materialize(
     What is current is left alone, so that a second call takes seconds and an interrupted one goes on where it was.
     Example: uqlob materialize --select book_events --symbols BTC-USD --from 2026-01-13
     """
-    import datetime as dt
+    with _chosen(lake, profile):
+        from uqlob_pipeline.materialize import Choice
 
-    from uqlob_pipeline.materialize import Choice
-    from uqlob_pipeline.profile import ProfileError
-
-    _prepare(lake, profile)
-    try:
-        choice = Choice(
-            assets=_split(select),
-            symbols=_split(symbols),
-            first=dt.date.fromisoformat(first) if first else None,
-            last=dt.date.fromisoformat(last) if last else None,
-            horizons=tuple(int(h.removesuffix("s")) for h in _split(horizons)),
-            force=force,
+        try:
+            seconds = tuple(int(horizon.removesuffix("s")) for horizon in _split(horizons))
+        except ValueError as error:
+            raise typer.BadParameter(f"horizons are seconds such as 5,10, not {horizons}") from error
+        _materialize(
+            Choice(
+                assets=_split(select),
+                symbols=_split(symbols),
+                first=first.date() if first else None,
+                last=last.date() if last else None,
+                horizons=seconds,
+                force=force,
+                verify_all=verify is Verify.ALL,
+            )
         )
-        _materialize(choice)
-    except (ProfileError, ValueError) as error:
-        raise _fail(error) from error
 
 
 def _materialize(choice: "Choice") -> int:
@@ -113,6 +137,11 @@ def _materialize(choice: "Choice") -> int:
 
 def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
     """Say what the lake holds and what is stale, and why: trained on other data, made with other settings or code."""
+    with _chosen(lake, profile):
+        _show_status()
+
+
+def _show_status() -> None:
     from collections import Counter
 
     from rich.console import Console
@@ -123,7 +152,6 @@ def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
     from uqlob_pipeline.profile import load_profile
     from uqlob_pipeline.status import NOT_THERE, TABLES, keys_of, without_dump
 
-    _prepare(lake, profile)
     settings, place = load_profile(), Lake()
     days = chosen_days(place, settings, Choice())
     grid = Grid(title=f"{place.root}, profile {settings.name}, {len(days)} recorded asset-days")
@@ -148,6 +176,11 @@ def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
 
     Interrupted and started again it goes on where it was; when all is done a second call takes seconds.
     """
+    with _chosen(lake, profile):
+        _run_demo()
+
+
+def _run_demo() -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -155,15 +188,9 @@ def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
     from uqlob_pipeline.materialize import Choice
     from uqlob_pipeline.profile import ProfileError, load_profile
 
-    _prepare(lake, profile)
-    try:
-        settings, place = load_profile(), Lake()
-    except ProfileError as error:
-        raise _fail(error) from error
+    settings, place = load_profile(), Lake()
     if settings.simulation is None:
-        raise _fail(
-            ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
-        )
+        raise ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
     from uqlob_pipeline.simulator import MarketSettings, simulate_day
 
     sweep_temporaries(place.root)

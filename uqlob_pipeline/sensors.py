@@ -8,7 +8,7 @@ import dagster as dg
 from uqlob_pipeline.assets.market import dumps_observed
 from uqlob_pipeline.jobs import ingest
 from uqlob_pipeline.lake import AssetDay, Channel, Lake
-from uqlob_pipeline.partitions import asset_day_key
+from uqlob_pipeline.partitions import asset_day_key, recorded_partitions
 from uqlob_pipeline.profile import Profile
 
 QUIET_SECONDS = 120.0
@@ -26,11 +26,10 @@ def dump_state(lake: Lake, day: AssetDay) -> tuple[str, float]:
 def touched_days(lake: Lake, profile: Profile, now: float) -> dict[AssetDay, str]:
     """Asset-days of the profile whose dumps have been quiet for a while, with the state of those dumps."""
     found = {}
-    for day in lake.recorded_days():
-        if day.symbol in profile.instruments and day.date >= profile.first_day:
-            state, latest = dump_state(lake, day)
-            if now - latest >= QUIET_SECONDS:
-                found[day] = state
+    for day in recorded_partitions(lake, profile):
+        state, latest = dump_state(lake, day)
+        if now - latest >= QUIET_SECONDS:
+            found[day] = state
     return found
 
 

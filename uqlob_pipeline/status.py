@@ -9,7 +9,7 @@ from typing import Literal
 
 from uqlob_pipeline import features, labels
 from uqlob_pipeline.dataset import plan_dataset_profile
-from uqlob_pipeline.kraken.ingest import book_events_provenance
+from uqlob_pipeline.kraken.ingest import book_events_provenance, verified_all
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.stages import why_differs
@@ -39,7 +39,14 @@ def _version(lake: Lake, table: str, key: AssetDay | str) -> str:
 
 def _book_events(lake: Lake, profile: Profile, key: Key) -> str:
     assert isinstance(key, AssetDay)
-    return _why(read_provenance(lake.book_events(key)), lambda: book_events_provenance(lake, profile, key))
+    made = read_provenance(lake.book_events(key))  # with every checksum verified it is no less current
+    return _why(made, lambda: book_events_provenance(lake, profile, key, verify_all=made is not None and verified_all(made)))
+
+
+def why_not_all_verified(lake: Lake, day: AssetDay) -> str:
+    """Empty where the day was replayed with every checksum verified."""
+    made = read_provenance(lake.book_events(day))
+    return "" if made is not None and verified_all(made) else "only a sample of its checksums was verified"
 
 
 def _event_features(lake: Lake, profile: Profile, key: Key) -> str:

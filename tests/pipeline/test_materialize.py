@@ -1,14 +1,24 @@
 """`uqlob materialize` makes what is missing or stale, and only that."""
 
+import datetime as dt
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
 from tests.pipeline.conftest import day
 from uqlob_pipeline.assets import features, labels, market
-from uqlob_pipeline.instance import terminal_logger
-from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.materialize import Choice, MaterializeFailed, legs, materialize_choice, stretches
-from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.instance import PROJECT, terminal_logger
+from uqlob_pipeline.kraken.ingest_report import read_report
+from uqlob_pipeline.lake import AssetDay, Lake
+from uqlob_pipeline.materialize import Choice, MaterializeFailed, chosen_days, legs, materialize_choice, stretches
+from uqlob_pipeline.profile import Profile, load_profile
+from uqlob_pipeline.simulator import MarketSettings, simulate_day
 
 
 def run(resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance, choice: Choice) -> tuple[int, list[str]]:
@@ -42,6 +52,51 @@ def test_other_settings_make_a_day_stale_and_say_so(
     runs, said = run({**resources, "profile": other}, lake, other, instance, chosen)
     assert runs == 1
     assert "made with other settings than the profile's" in said[0]
+
+
+def test_verify_all_verifies_every_checksum_once_and_the_day_stays_current(
+    resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance
+) -> None:
+    sampled = Choice(assets=("book_events",), symbols=("BTC-USD",), first=day(0).date, last=day(0).date)
+    whole = replace(sampled, verify_all=True)
+    run(resources, lake, profile, instance, sampled)
+    some = read_report(lake.book_events(day(0)))
+    assert 0 < some.checksums_verified < some.messages
+    runs, said = run(resources, lake, profile, instance, whole)
+    assert (runs, said[0]) == (1, "book_events: BTC-USD 2026-01-05: only a sample of its checksums was verified")
+    every = read_report(lake.book_events(day(0)))
+    assert (every.checksums_verified, every.checksums_failed) == (every.messages, 0)
+    assert run(resources, lake, profile, instance, whole) == (0, [])
+    assert run(resources, lake, profile, instance, sampled) == (0, [])
+
+
+def test_the_day_that_is_being_recorded_is_left_alone(lake: Lake, profile: Profile) -> None:
+    today = AssetDay("BTC-USD", dt.datetime.now(dt.UTC).date())
+    empty = Lake(lake.root / "recording")
+    for recorded in (day(0), today):
+        (empty.raw("level3", recorded)).mkdir(parents=True)
+        (empty.raw("level3", recorded) / "a.jsonl").write_text("{}")
+    assert set(empty.recorded_days()) == {day(0), today}
+    assert chosen_days(empty, profile, Choice()) == [day(0)]
+
+
+def test_the_profile_option_chooses_the_partitions(tmp_path: Path) -> None:
+    """SOL-USD is a symbol of the paper profile and none of the demo's."""
+    recorded = AssetDay("SOL-USD", load_profile("paper").first_day)
+    simulate_day(tmp_path, recorded.symbol, recorded.date, MarketSettings(hours=1 / 30))
+    home = tmp_path / "dagster"
+    home.mkdir()
+    shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", home)
+    uqlob = str(Path(sys.executable).with_name("uqlob"))
+    command = [uqlob, "materialize", "--select", "book_events", "--lake", str(tmp_path)]
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "UQLOB_PROFILE": "demo"}
+    chosen = subprocess.run([*command, "--profile", "paper"], env=environment, capture_output=True, text=True, check=False)
+    assert chosen.returncode == 0, chosen.stdout + chosen.stderr
+    assert Lake(tmp_path).book_events(recorded).exists()
+    wrong = subprocess.run([*command, "--profile", "nope"], env=environment, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert "no profile at" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
 
 
 def test_a_failed_run_says_why(resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:

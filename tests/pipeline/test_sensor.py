@@ -1,5 +1,6 @@
 """New dumps are found once they are quiet, and each state of them once."""
 
+import datetime as dt
 import os
 import time
 from pathlib import Path
@@ -8,10 +9,14 @@ import dagster as dg
 import pytest
 
 from tests.pipeline.conftest import day
+from uqlob_pipeline.assets import features, labels, market
+from uqlob_pipeline.jobs import ingest
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.partitions import asset_day_key
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.sensors import QUIET_SECONDS, dump_state, new_dumps, touched_days
+from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.warehouse import Warehouse
 
 
 @pytest.fixture
@@ -54,3 +59,21 @@ def test_a_changed_dump_has_another_run_key_and_an_unchanged_one_the_same(empty:
 def test_an_empty_lake_is_skipped_with_a_reason(empty: Lake, profile: Profile) -> None:
     with dg.build_sensor_context(resources={"lake": empty, "profile": profile}) as context:
         assert isinstance(new_dumps(context), dg.SkipReason)
+
+
+def test_a_dump_of_today_waits_for_midnight_and_does_not_stop_the_others(empty: Lake, profile: Profile) -> None:
+    write(empty, 0, "{}", age=1000)
+    write(empty, (dt.datetime.now(dt.UTC).date() - day(0).date).days, "{}", age=1000)
+    resources = {"lake": empty, "profile": profile}
+    defs = dg.Definitions(
+        assets=dg.load_assets_from_modules([market, features, labels]),
+        jobs=[ingest],
+        sensors=[new_dumps],
+        resources={**resources, "warehouse": Warehouse(empty), "tracking": Tracking(empty, profile)},
+    )
+    with (
+        dg.instance_for_test() as instance,
+        dg.build_sensor_context(instance, definitions=defs, resources=resources) as context,
+    ):
+        tick = defs.resolve_sensor_def("new_dumps").evaluate_tick(context)
+    assert [request.partition_key for request in tick.run_requests or []] == [asset_day_key(day(0))]

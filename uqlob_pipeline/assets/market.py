@@ -8,7 +8,7 @@ import dagster as dg
 from uqlob_pipeline.assets.days import NO_DUMP, RECORDED, CheckOutcome, DayDone, backfill_policy, has_dump, over_days
 from uqlob_pipeline.kraken.ingest_report import IngestReport
 from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days
+from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days, recorded_partitions
 from uqlob_pipeline.profile import BookSettings, Profile
 from uqlob_pipeline.warehouse import Warehouse
 
@@ -42,8 +42,13 @@ COLUMNS = dg.TableSchema(
 def raw_dumps(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) -> dg.DataVersionsByPartition:
     from uqlob_pipeline.kraken.ingest import raw_version
 
-    known = [day for day in lake.recorded_days() if day.symbol in profile.instruments and day.date >= profile.first_day]
-    return dg.DataVersionsByPartition({asset_day_key(day): raw_version(lake, day) for day in known})
+    return dg.DataVersionsByPartition({asset_day_key(day): raw_version(lake, day) for day in recorded_partitions(lake, profile)})
+
+
+class BookRun(dg.Config):
+    """How to replay a day."""
+
+    verify_all: bool = False  # every checksum, instead of the profile's sample
 
 
 @dg.asset(
@@ -69,17 +74,20 @@ def raw_dumps(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) 
 )
 def book_events(
     context: dg.AssetExecutionContext,
+    config: BookRun,
     lake: dg.ResourceParam[Lake],
     warehouse: dg.ResourceParam[Warehouse],
     profile: dg.ResourceParam[Profile],
 ) -> Iterator[Any]:
     """The order book replayed: one row an event within ten levels of its side, with the book's state after its message."""
-    from uqlob_pipeline.kraken.ingest import raw_version, write_book_events
+    from uqlob_pipeline.kraken.ingest import version_of_dumps, write_book_events
 
     def replay(day: AssetDay) -> DayDone:
-        report, provenance = write_book_events(lake, warehouse, profile, day)
+        report, provenance = write_book_events(lake, warehouse, profile, day, verify_all=config.verify_all)
         metadata = {**ingest_metadata(report), "day": mid_price_plot(lake, day)}
-        return DayDone(provenance, metadata, {"raw_dumps": raw_version(lake, day)}, ingest_checks(report, profile.book))
+        return DayDone(
+            provenance, metadata, {"raw_dumps": version_of_dumps(provenance.inputs)}, ingest_checks(report, profile.book)
+        )
 
     yield from over_days(context, lake, replay, observe=lambda key: dumps_observed(lake, asset_day(key)))
 

@@ -51,7 +51,6 @@ def write_book_events(
 def book_events_provenance(lake: Lake, profile: Profile, day: AssetDay, *, verify_all: bool = False) -> Provenance:
     """What the asset-day's `book_events` would be made from now."""
     _, files, _ = _source(lake, day)
-    inputs = [*files, *lake.dumps("trade", day)]
     settings = {
         "book": profile.book.model_dump(mode="json", exclude={"max_quarantine_rate", "max_checksum_failures"}),
         "instrument": profile.instrument(day.symbol).model_dump(
@@ -63,7 +62,7 @@ def book_events_provenance(lake: Lake, profile: Profile, day: AssetDay, *, verif
         table="book_events",
         code_version=CODE_VERSION,
         settings_version=json.dumps(settings, sort_keys=True),
-        inputs={str(path.relative_to(lake.root)): file_hash(path) for path in inputs},
+        inputs=_hashes(lake, files, day),
     )
 
 
@@ -121,8 +120,19 @@ def _rules(profile: Profile, instrument: Instrument, day: AssetDay, channel: Cha
     )
 
 
+def verified_all(made: Provenance) -> bool:
+    """Whether a day's `book_events` were made with every checksum verified, not a sample."""
+    return bool(json.loads(made.settings_version)["verify_all"])
+
+
 def raw_version(lake: Lake, day: AssetDay) -> str:
     """Data version of an asset-day's dumps: it changes when any file that the replay reads does."""
-    _, files, _ = _source(lake, day)
-    hashes = {str(path.relative_to(lake.root)): file_hash(path) for path in [*files, *lake.dumps("trade", day)]}
+    return version_of_dumps(_hashes(lake, _source(lake, day)[1], day))
+
+
+def version_of_dumps(hashes: dict[str, str]) -> str:
     return hashlib.blake2b(json.dumps(hashes, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def _hashes(lake: Lake, files: list[Path], day: AssetDay) -> dict[str, str]:
+    return {str(path.relative_to(lake.root)): file_hash(path) for path in [*files, *lake.dumps("trade", day)]}
