@@ -186,7 +186,7 @@ class _Training:
             log.info("%s epoch %d/%d %s", self.objective, self.epoch, self.stage.epochs, _readable(record))
             if on_epoch is not None:
                 on_epoch(record)
-            if stop():  # also of the last epoch: whoever cancelled must not be told that it finished. Going on then returns at once.
+            if stop():  # after the last epoch too: what was cancelled must not pass for finished; going on then returns at once
                 raise TrainingInterrupted(self.step, checkpoint)
         if self.best_metric is None:
             raise RuntimeError(f"{SELECTION_METRIC[self.objective]} was not defined on any validation: there is no best model")

@@ -183,9 +183,9 @@ def test_a_signal_in_the_last_validation_interrupts_and_going_on_finishes_at_onc
             os.kill(os.getpid(), signal.SIGINT)
         return validate(*arguments) if during == "validation" else None  # type: ignore[arg-type]
 
-    with monkeypatch.context() as patch, pytest.raises(TrainingInterrupted) as caught:
-        if during == "validation":
-            patch.setattr(training, "validate", send)
+    if during == "validation":
+        monkeypatch.setattr(training, "validate", send)
+    with pytest.raises(TrainingInterrupted) as caught:
         train("regression", dataset(), config(), tmp_path / "cut", on_epoch=send if during == "on_epoch" else None)
     assert caught.value.step == whole.steps
     epochs: list[dict[str, float]] = []
