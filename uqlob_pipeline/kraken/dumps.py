@@ -4,55 +4,78 @@ DuckDB reads the good ones itself. Here is what it cannot do: name the line of w
 the prefix of an archive that breaks off.
 """
 
-import gzip
 import zlib
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 import zstandard
 
 _CHUNK = 1 << 20
+OnBreak = Callable[[str], None]
 
 
-def open_dump(path: Path) -> IO[bytes]:
-    """Decompressed bytes of a dump, by its name."""
+class _Member(Protocol):
+    """One gzip member or zstd frame while it is unpacked; an archive may hold several."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _gzip_member() -> _Member:
+    return zlib.decompressobj(wbits=31)
+
+
+def _zstd_frame() -> _Member:
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+def read_prefix(path: Path, on_break: OnBreak | None = None) -> Iterator[bytes]:
+    """Chunks of a dump up to where its archive breaks off; `on_break` is told how. An error of the disk is none of that."""
     if path.name.endswith(".zst"):
-        return zstandard.ZstdDecompressor().stream_reader(open(path, "rb"), read_across_frames=True, closefd=True)
-    if path.name.endswith(".gz"):
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    return open(path, "rb")
+        yield from _unpack(path, _zstd_frame, on_break)
+    elif path.name.endswith(".gz"):
+        yield from _unpack(path, _gzip_member, on_break)
+    else:
+        with open(path, "rb") as plain:
+            while chunk := plain.read(_CHUNK):
+                yield chunk
 
 
-def read_prefix(path: Path) -> Iterator[bytes]:
-    """Chunks of a dump up to where it breaks off, without an error at the break."""
-    with suppress(EOFError, OSError, zlib.error, zstandard.ZstdError):
-        yield from _gunzip(path) if path.name.endswith(".gz") else _read(path)
-
-
-def _read(path: Path) -> Iterator[bytes]:
-    with open_dump(path) as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
-
-
-def _gunzip(path: Path) -> Iterator[bytes]:
-    """Member after member, giving out what could be unpacked before the break, which `gzip` keeps to itself."""
-    member = zlib.decompressobj(wbits=31)
+def _unpack(path: Path, begin: Callable[[], _Member], on_break: OnBreak | None) -> Iterator[bytes]:
+    """Member after member, giving out what could be unpacked before the break."""
+    member: _Member | None = None
+    broken = ""
     with open(path, "rb") as packed:
-        while rest := packed.read(_CHUNK >> 4):
+        while not broken and (rest := packed.read(_CHUNK >> 4)):
             while rest:
-                yield member.decompress(rest)
+                if member is None:
+                    rest = rest.lstrip(b"\0")  # tapes and block devices pad archives
+                    if not rest:
+                        break
+                    member = begin()
+                try:
+                    unpacked = member.decompress(rest)
+                except (zlib.error, zstandard.ZstdError) as error:
+                    broken = f"it is damaged ({error})"
+                    break
+                yield unpacked
                 rest = member.unused_data
-                if rest:
-                    member = zlib.decompressobj(wbits=31)
+                if member.eof:
+                    member = None
+    if member is not None and not broken:
+        broken = "it ends before its last block does"
+    if broken and on_break:
+        on_break(broken)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path, on_break: OnBreak | None = None) -> Iterator[tuple[int, bytes]]:
     """Line numbers from 1 and lines without their end, as far as the dump can be read."""
     rest, number = b"", 0
-    for chunk in read_prefix(path):
+    for chunk in read_prefix(path, on_break):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             number += 1
