@@ -7,12 +7,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from uqlob_pipeline.kraken.day_replay import BrokenArchive, DayReplay
+from uqlob_pipeline.dump_hashes import dump_hash
+from uqlob_pipeline.kraken.day_replay import DayReplay
 from uqlob_pipeline.kraken.dumps import write_prefix
 from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport
 from uqlob_pipeline.kraken.messages import DECIMALS, kraken_symbol
+from uqlob_pipeline.kraken.parsed_dumps import BrokenArchive
 from uqlob_pipeline.kraken.replay_state import Rules
-from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path, file_hash
+from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path
 from uqlob_pipeline.profile import Instrument, Profile
 from uqlob_pipeline.warehouse import Warehouse
 
@@ -135,4 +137,4 @@ def version_of_dumps(hashes: dict[str, str]) -> str:
 
 
 def _hashes(lake: Lake, files: list[Path], day: AssetDay) -> dict[str, str]:
-    return {str(path.relative_to(lake.root)): file_hash(path) for path in [*files, *lake.dumps("trade", day)]}
+    return {str(path.relative_to(lake.root)): dump_hash(lake, path) for path in [*files, *lake.dumps("trade", day)]}
