@@ -41,7 +41,6 @@ class WindowDataset:
 
     stores: Sequence[WindowStore]
     t_end: NDArray[np.int64]
-    t_start: NDArray[np.int64]
     y: NDArray[np.float64]  # ticks
     delta: NDArray[np.float64]  # ticks
     label: NDArray[np.int64]
@@ -56,7 +55,7 @@ class WindowDataset:
     def __post_init__(self) -> None:
         self._offsets = np.concatenate([[0], np.cumsum([len(store) for store in self.stores])])
         n = int(self._offsets[-1])
-        for name in ("t_end", "t_start", "y", "delta", "label", "split"):
+        for name in ("t_end", "y", "delta", "label", "split"):
             if len(getattr(self, name)) != n:
                 raise DatasetError(f"{n} windows, but {len(getattr(self, name))} values of {name}")
         if not self.y_ref > 0:
@@ -92,13 +91,13 @@ class WindowDataset:
 
     def context(self, size: int) -> Context:
         if size not in self._contexts:
-            found = causal_context(self.t_end, self.has_label, self.horizon_ns, self.latency_ns, size, self.t_start)
+            found = causal_context(self.t_end, self.has_label, self.horizon_ns, self.latency_ns, size)
             self._contexts[size] = found
         return self._contexts[size]
 
     def targets(self, split: str | None, context_size: int, labelled: bool = True) -> NDArray[np.int64]:
         """Windows of a split that have a full context and, unless told otherwise, a label."""
-        chosen = self.context(context_size).valid.copy()
+        chosen = self.context(context_size).valid
         if split is not None:
             chosen &= self.split == SPLITS.index(split)
         if labelled:
@@ -128,7 +127,7 @@ class WindowDataset:
     def data_version(self) -> str:
         """Changes when any window, label, split or scale does."""
         digest = hashlib.sha256()
-        for array in (self.t_end, self.t_start, self.y, self.delta, self.label, self.split, self.feature_mean, self.feature_std):
+        for array in (self.t_end, self.y, self.delta, self.label, self.split, self.feature_mean, self.feature_std):
             digest.update(np.ascontiguousarray(array).tobytes())
         stores = [store.version for store in self.stores]
         about = {"stores": stores, "labels": digest.hexdigest(), "horizon": self.horizon_ns, "latency": self.latency_ns}
@@ -157,7 +156,6 @@ def load_dataset(
     return WindowDataset(
         stores=[day.store for day in days],
         t_end=joined["t_end"],
-        t_start=joined["t_start"],
         y=joined["y"],
         delta=joined["delta"],
         label=joined["label"],
@@ -184,11 +182,12 @@ def _labels(day: LabelledDay, horizon_s: int, latency_ns: int) -> dict[str, NDAr
     t_end = table["t_end"].to_numpy().astype(np.int64)
     if not np.array_equal(t_end, day.store.t_end):
         raise DatasetError(f"{day.labels}: windows end elsewhere than in the feature table; materialise window_labels again")
-    # Unknown where there is no label, and then never read; the earliest it could be keeps the array monotone.
-    t_start = table["t_start"].fill_null(0)
+    t_start = table["t_start"]
+    if not np.array_equal(t_start.drop_null().to_numpy(), t_end[t_start.is_valid().to_numpy()] + latency_ns):
+        # When a label was realised is reckoned from t + d: labels of another latency would be taken for known too early or late.
+        raise DatasetError(f"{day.labels} was made for another latency than {latency_ns} ns; materialise window_labels again")
     return {
         "t_end": t_end,
-        "t_start": np.maximum(t_start.to_numpy().astype(np.int64), t_end + latency_ns),
         "y": _floats(table["y"]),
         "delta": _floats(table["delta"]),
         "label": table["label"].cast("int64").fill_null(-1).to_numpy(),

@@ -84,14 +84,15 @@ def predict_outputs(
     """Raw head outputs (n, 2 or 3) on the model's device. Call within `evaluating`."""
     device = device_of(model)
     contexts = dataset.context(model.config.head.context)
-    if not contexts.valid[targets].all():
-        short = dataset.describe(targets[~contexts.valid[targets]][:3])
+    valid = contexts.valid[targets]
+    if not valid.all():
+        short = dataset.describe(targets[~valid][:3])
         raise ValueError(f"targets without a full context cannot be predicted, for example {', '.join(short)}")
     outputs = [torch.empty(0, OUTPUTS[model.kind], device=device)]
     known, hidden = np.empty(0, dtype=np.int64), torch.empty(0, model.encoder.width, device=device)
     for i in range(0, len(targets), chunk):
         some = targets[i : i + chunk]
-        needed, inverse = np.unique(np.concatenate([some[:, None], contexts.windows[some]], axis=1), return_inverse=True)
+        needed, inverse = np.unique(np.concatenate([some[:, None], contexts.windows(some)], axis=1), return_inverse=True)
         rows = torch.from_numpy(inverse.reshape(len(some), -1)).to(device)
         is_new = ~np.isin(needed, known)
         table = torch.empty(len(needed), model.encoder.width, device=device)

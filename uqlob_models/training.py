@@ -114,7 +114,7 @@ class _Training:
         self.rows_of = block_rows if sampling == "blocks" else instance_rows
         self.sampler = Sampler(dataset.targets("train", size), self.stage, sampling, config.seed)
         self.total_steps = self.sampler.steps * self.stage.epochs
-        self.context = dataset.context(size).windows
+        self.context = dataset.context(size)
         self.context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
         self.learner = Learner(objective, dataset, config, self.total_steps, encoder)
         self.identity = identity(objective, dataset, config, encoder)
@@ -242,7 +242,7 @@ class _Training:
         return range(first, min(first + READ_AHEAD, steps))
 
     def _rows(self, selection: Selection) -> Rows:
-        return self.rows_of(selection, self.context[selection.targets])
+        return self.rows_of(selection, self.context.windows(selection.targets))
 
     def _batch(self, selection: Selection) -> Batch:
         batch = assemble(self.dataset, self._rows(selection), selection, self.context_y)

@@ -44,7 +44,7 @@ def targets(dataset, profile) -> np.ndarray:
 @pytest.fixture(scope="module")
 def instances(dataset, targets, profile, tmp_path_factory):
     """Windows and context as a caller outside would gather them, in one file."""
-    context = dataset.context(profile.training.head.context).windows[targets]
+    context = dataset.context(profile.training.head.context).windows(targets)
     windows = np.concatenate([context, targets[:, None]], axis=1)
     tokens, continuous = dataset.read(windows.ravel())
     path = tmp_path_factory.mktemp("instances") / "instances.npz"

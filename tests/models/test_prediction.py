@@ -34,7 +34,7 @@ def test_encoding_each_window_once_gives_what_encoding_every_context_anew_gives(
     toy = dataset(n=80, unknown=0.2)
     targets = toy.targets("train", 5)
     outputs = predict_outputs(model, toy, targets, toy.context_labels(), chunk=7)  # chunks that share contexts
-    windows = np.concatenate([toy.context(5).windows[targets], targets[:, None]], axis=1)
+    windows = np.concatenate([toy.context(5).windows(targets), targets[:, None]], axis=1)
     tokens, continuous = toy.read(windows.ravel())
     anew = predict_instances(
         model,

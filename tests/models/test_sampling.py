@@ -32,7 +32,7 @@ def test_blocks_are_runs_of_consecutive_targets_and_encode_each_window_once() ->
     selection = Sampler(targets, stage(targets_per_block=32, blocks_per_step=1), "blocks", seed=3).epoch(1)[0]
     breaks = np.count_nonzero(np.diff(np.searchsorted(targets, selection.targets)) != 1)
     assert breaks <= 1
-    context = toy.context(5).windows[selection.targets]
+    context = toy.context(5).windows(selection.targets)
     rows = block_rows(selection, context)
     assert len(rows.windows) == len(np.unique(rows.windows))
     assert len(rows.windows) < 32 + 16
@@ -54,7 +54,7 @@ def test_blocks_and_instances_give_the_same_loss_and_gradients(objective: str, e
     toy = dataset(n=200, unknown=0.1)
     targets = toy.targets("train", 5)[20:52]
     selection = Selection(targets, (np.arange(32) // 8 % 2).astype(bool) & mirror)
-    context = toy.context(5).windows[targets]
+    context = toy.context(5).windows(targets)
     found = []
     for rows_of in (block_rows, instance_rows):
         learner = Learner(objective, toy, settings, total_steps=1)  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def test_the_mirror_exchanges_sides_and_is_its_own_inverse() -> None:
     targets = toy.targets("train", 5)[:10]
     flags = np.arange(10) % 2 == 1
     selection = Selection(targets, flags)
-    rows, unmirrored = instance_rows(selection, toy.context(5).windows[targets]), Selection(targets, np.zeros(10, dtype=bool))
+    rows, unmirrored = instance_rows(selection, toy.context(5).windows(targets)), Selection(targets, np.zeros(10, dtype=bool))
     batch = assemble(toy, rows, selection, toy.context_labels())
     plain = assemble(toy, rows, unmirrored, toy.context_labels())
     mirror = Mirror()
@@ -93,7 +93,7 @@ def test_the_mirror_exchanges_sides_and_is_its_own_inverse() -> None:
     swapped = torch.tensor([1, 0, 2])
     assert torch.equal(batch.label, torch.where(seen, swapped[plain.label], plain.label))
     assert torch.equal(
-        batch.context_y[batch.context[1]], -torch.from_numpy(toy.context_labels())[toy.context(5).windows[targets[1]]]
+        batch.context_y[batch.context[1]], -torch.from_numpy(toy.context_labels())[toy.context(5).windows(targets[1:2])[0]]
     )
 
 
@@ -102,7 +102,7 @@ def test_a_model_trained_in_the_mirror_sees_each_block_whole() -> None:
     toy = dataset(n=120)
     targets = toy.targets("train", 5)[:24]
     selection = Selection(targets, np.repeat([True, False], 12))
-    rows = block_rows(selection, toy.context(5).windows[targets])
+    rows = block_rows(selection, toy.context(5).windows(targets))
     assert np.array_equal(rows.mirrored[rows.target], selection.mirrored)
     assert np.array_equal(rows.mirrored[rows.context], np.repeat(selection.mirrored[:, None], 5, axis=1))
 

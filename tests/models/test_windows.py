@@ -186,6 +186,11 @@ def test_labels_of_other_windows_are_refused(days: list[LabelledDay], tmp_path: 
         load_dataset([LabelledDay(store, tmp_path / "fewer.parquet", "train")], horizon_s=5, **SCALES)
 
 
+def test_labels_of_another_latency_are_refused_as_they_were_realised_at_other_times(days: list[LabelledDay]) -> None:
+    with pytest.raises(DatasetError, match="another latency than 400000 ns"):
+        load_dataset(days, horizon_s=5, latency_ns=400_000, **SCALES)
+
+
 def test_the_data_version_changes_with_labels_scales_and_horizon(days: list[LabelledDay]) -> None:
     versions = {
         load_dataset(days, horizon_s=5, **SCALES).data_version(),

@@ -78,7 +78,6 @@ def dataset(
     return WindowDataset(
         stores=[store],
         t_end=t_end,
-        t_start=t_end + 500_000,
         y=y,
         delta=np.full(n, delta),
         label=labels_of(y, delta),

@@ -71,13 +71,13 @@ def train_head(frozen: FrozenWindows, config: TrainingConfig, targets: Any) -> U
     parameters = list(model.head.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=stage.head_rate, weight_decay=stage.weight_decay)
     sampler = Sampler(targets, stage, "blocks", config.seed)
-    context = dataset.context(config.head.context).windows
+    context = dataset.context(config.head.context)
     labels = torch.from_numpy(dataset.context_labels(config.head.shuffle_context_labels, config.test_seed))
     y, delta = (torch.from_numpy(values / dataset.y_ref).float() for values in (dataset.y, dataset.delta))
     total, step = sampler.steps * stage.epochs, 0
     for epoch in range(stage.epochs):
         for selection in sampler.epoch(epoch):
-            rows = block_rows(selection, context[selection.targets])
+            rows = block_rows(selection, context.windows(selection.targets))
             windows, mirrored = torch.from_numpy(rows.windows), torch.from_numpy(rows.mirrored)
             sign = 1 - 2 * mirrored.float()
             hidden = frozen.hidden[mirrored.long(), windows]
@@ -102,7 +102,7 @@ def density(frozen: FrozenWindows, model: UqModel, targets: Any) -> float:
     from uqlob_models.prediction import decode_targets, evaluating
 
     dataset, head = frozen.dataset, model.config.head
-    context = torch.from_numpy(dataset.context(head.context).windows[targets])
+    context = torch.from_numpy(dataset.context(head.context).windows(targets))
     labels = torch.from_numpy(dataset.context_labels(head.shuffle_context_labels, model.config.test_seed))
     with evaluating(model):
         outputs = decode_targets(model, frozen.hidden[0], labels, torch.from_numpy(targets), context)

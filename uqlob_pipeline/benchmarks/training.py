@@ -42,7 +42,6 @@ def synthetic_windows(windows: int = WINDOWS, length: int = 512, seed: int = 0) 
     return WindowDataset(
         stores=[WindowStore("synthetic", f"{seed}-{windows}-{length}", tokens, continuous.astype(np.float16), t_end)],
         t_end=t_end,
-        t_start=t_end + 500_000,
         y=y,
         delta=delta,
         label=np.where(y >= delta, 1, np.where(y <= -delta, 0, 2)).astype(np.int64),
@@ -80,7 +79,7 @@ def pretraining_speed(dataset: WindowDataset, config: TrainingConfig, repeats: i
     sampler = Sampler(dataset.targets("train", 0), config.pretraining, "windows", seed=0)
     selection = sampler.epoch(0)[0]
     batch = assemble(
-        dataset, instance_rows(selection, dataset.context(0).windows[selection.targets]), selection, dataset.context_labels()
+        dataset, instance_rows(selection, dataset.context(0).windows(selection.targets)), selection, dataset.context_labels()
     )
     encoder = learner.model
     if not isinstance(encoder, DTabl):
@@ -110,14 +109,14 @@ def fine_tuning_speed(dataset: WindowDataset, config: TrainingConfig, repeats: i
 
     size = config.head.context
     learner = Learner("regression", dataset, config, total_steps=10_000)
-    context, labels = dataset.context(size).windows, dataset.context_labels()
+    context, labels = dataset.context(size), dataset.context_labels()
     targets = dataset.targets("train", size)
     selections = {name: Sampler(targets, config.regression, name, seed=0).epoch(0)[0] for name in ("blocks", "instances")}
     rows_of = {"blocks": block_rows, "instances": instance_rows}
 
     def step(name: str) -> None:
         selection = selections[name]
-        rows = rows_of[name](selection, context[selection.targets])
+        rows = rows_of[name](selection, context.windows(selection.targets))
         learner.learn(assemble(dataset, rows, selection, labels), 0)
 
     seconds = fastest({name: lambda name=name: step(name) for name in selections}, repeats)  # type: ignore[misc]
@@ -140,14 +139,14 @@ def prediction_speed(dataset: WindowDataset, config: TrainingConfig, repeats: in
     size = config.head.context
     many = dataset.targets("train", size)[:640]
     few = many[:32]
-    context = dataset.context(size).windows
+    context = dataset.context(size)
 
     def anew() -> None:
         import numpy as np
 
-        windows = np.concatenate([context[few], few[:, None]], axis=1)
+        windows = np.concatenate([context.windows(few), few[:, None]], axis=1)
         tokens, continuous = (torch.from_numpy(array) for array in dataset.read(windows.ravel()))
-        labels = torch.from_numpy(dataset.y[context[few]]).float()
+        labels = torch.from_numpy(dataset.y[context.windows(few)]).float()
         predict_instances(model, tokens.unflatten(0, windows.shape), continuous.unflatten(0, windows.shape), labels)
 
     seconds = fastest({"once": lambda: void(predict_regression(model, dataset, many)), "anew": anew}, repeats)
