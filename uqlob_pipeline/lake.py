@@ -9,6 +9,7 @@ import datetime as dt
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,11 +19,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.process_mark import file_mark, file_mark_is_gone
 from uqlob_pipeline.profile import check_symbol
 
 Channel = Literal["level3", "book", "trade"]
 DUMP_SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.gz")
 PROVENANCE_KEY = b"uqlob"
+ABANDONED_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def read_provenance(path: Path) -> Provenance | None:
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary name beside `path`; what was written there replaces `path` if the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary = temporary_beside(path)
     try:
         yield temporary
         with open(temporary, "rb") as written:
@@ -105,15 +108,33 @@ def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] |
         pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
 
 
+def temporary_beside(path: Path) -> Path:
+    """A name in the directory of `path` that says which process writes it."""
+    return path.with_name(f".{path.name}.{file_mark()}-{os.urandom(4).hex()}.tmp")
+
+
 def sweep_temporaries(directory: Path) -> int:
-    """Remove what killed processes left behind: temporaries whose process no longer lives."""
+    """Remove what killed processes left behind.
+
+    A temporary whose process ran here goes once that process is gone. Of another machine's or container's process nothing can
+    be seen from here: its temporaries go when nobody has written to them for a day.
+    """
     swept = 0
     for leftover in directory.rglob(".*.tmp"):
-        owner = leftover.name.rsplit(".", 2)[-2].split("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+        gone = file_mark_is_gone(leftover.name.rsplit(".", 2)[-2].rpartition("-")[0])
+        if gone is None:
+            gone = _untouched_for_a_day(leftover)
+        if gone:
             leftover.unlink(missing_ok=True)
             swept += 1
     return swept
+
+
+def _untouched_for_a_day(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False
 
 
 def file_hash(path: Path) -> str:

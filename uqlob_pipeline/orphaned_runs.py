@@ -5,43 +5,14 @@ and hold the GPU's pool, and whatever trains next would wait for it without end.
 the next one to come along ends those whose process is gone.
 """
 
-import os
-import socket
-from pathlib import Path
-
 import dagster as dg
+
+from uqlob_pipeline.process_mark import is_gone, process_mark
+
+__all__ = ["PROCESS_TAG", "end_orphaned_runs", "process_mark"]
 
 PROCESS_TAG = "uqlob/process"
 UNDER_WAY = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
-
-
-def process_mark(pid: int | None = None) -> str:
-    """Host, process and when it began: a process number alone may come again."""
-    pid = pid or os.getpid()
-    return f"{socket.gethostname()} {pid} {_began(pid)}"
-
-
-def _began(pid: int) -> str:
-    try:
-        # The 22nd field, counted behind the name, which may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return "gone" if Path("/proc/self/stat").exists() else "unknown"
-
-
-def _is_gone(mark: str) -> bool:
-    host, pid, began = mark.rsplit(" ", 2)
-    if host != socket.gethostname():
-        return False  # cannot be seen from here
-    if began != "unknown":
-        return _began(int(pid)) != began
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
 
 
 def end_orphaned_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -49,7 +20,7 @@ def end_orphaned_runs(instance: dg.DagsterInstance) -> list[str]:
     ended = []
     for run in instance.get_runs(filters=dg.RunsFilter(statuses=UNDER_WAY)):
         mark = run.tags.get(PROCESS_TAG)
-        if mark and _is_gone(mark):
+        if mark and is_gone(mark):
             instance.report_run_failed(run, "the terminal that ran it was killed; materialise again to go on where it was")
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
             ended.append(run.run_id)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, atomic_path, read_provenance, sweep_temporaries
+from uqlob_pipeline.process_mark import file_mark
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_temporary(tmp_path: Path) -> None:
@@ -36,12 +37,30 @@ def test_two_writers_of_one_file_leave_one_whole_result(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_kept(tmp_path: Path) -> None:
-    dead, alive = tmp_path / ".a.parquet.999999999-ab.tmp", tmp_path / f".b.parquet.{os.getpid()}-cd.tmp"
-    dead.touch()
-    alive.touch()
+    place, pid, began = file_mark().split("-")
+    dead = [tmp_path / f".a.parquet.{place}-{mark}-ab.tmp" for mark in (f"999999999-{began}", f"{pid}-1")]
+    alive = tmp_path / f".b.parquet.{place}-{pid}-{began}-cd.tmp"
+    for leftover in (*dead, alive):
+        leftover.touch()
+    assert sweep_temporaries(tmp_path) == 2, "the second has a living process's number and began at another time"
+    assert list(tmp_path.iterdir()) == [alive]
+
+
+@pytest.mark.parametrize("mark", ["00c0ffee-999999999-5", "999999999", "some-other-thing"])
+def test_leftovers_of_processes_that_cannot_be_seen_from_here_are_swept_after_a_day(tmp_path: Path, mark: str) -> None:
+    elsewhere = tmp_path / f".a.parquet.{mark}-ab.tmp"
+    elsewhere.touch()
+    assert sweep_temporaries(tmp_path) == 0, "its process may live in another container or on another machine"
+    yesterday = elsewhere.stat().st_mtime - 2 * 86_400
+    os.utime(elsewhere, (yesterday, yesterday))
     assert sweep_temporaries(tmp_path) == 1
-    assert alive.exists()
-    assert not dead.exists()
+
+
+def test_a_temporary_says_whose_it_is(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "table.parquet") as temporary:
+        assert file_mark() in temporary.name
+        temporary.touch()
+        assert sweep_temporaries(tmp_path) == 0
 
 
 def test_provenance_travels_inside_the_file(tmp_path: Path) -> None:
