@@ -16,8 +16,10 @@ SQL_FILES = {
     "dataset": "dataset_statistics.sql",
     "thresholds": "dataset_thresholds.sql",
     "class_proportions": "dataset_class_proportions.sql",
-    "drift": "dataset_drift.sql",
+    "drift": "dataset_drift.sql",  # reads the proportions
 }
+DATASET_TABLES = tuple(SQL_FILES)
+ASKED = "dataset"  # the table whose provenance is asked for all of them, and which is therefore in place last
 DATASET_CODE = sql_version(*SQL_FILES.values())
 FIGURES = ("class_proportions", "drift")
 
@@ -100,14 +102,28 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
         "drift": {"proportions": str(lake.dataset_profile / "class_proportions.parquet")},
     }
     written = DatasetProfile(provenance, missing=plan.missing)
-    for table, name in SQL_FILES.items():
-        path = lake.dataset_profile / f"{table}.parquet"
-        warehouse.write(name, path, provenance, **parameters[table])
-        with atomic_path(path.with_suffix(".csv")) as temporary:
-            pa_csv.write_csv(pq.read_table(path, partitioning=None), temporary)
-        written.tables[table] = path
-    written.figures = write_dataset_figures(lake, profile, written)
+    written.tables = {table: lake.dataset_profile / f"{table}.parquet" for table in DATASET_TABLES}
+    with atomic_path(written.tables[ASKED]) as last:
+        for table, name in SQL_FILES.items():
+            path = last if table == ASKED else written.tables[table]
+            warehouse.write(name, path, provenance, **parameters[table])
+            with atomic_path(written.tables[table].with_suffix(".csv")) as temporary:
+                pa_csv.write_csv(pq.read_table(path, partitioning=None), temporary)
+        written.figures = write_dataset_figures(lake, profile, written)
     return written
+
+
+def dataset_tables(lake: Lake) -> dict[str, Path]:
+    """The tables that are there and were made together."""
+    paths = {table: lake.dataset_profile / f"{table}.parquet" for table in DATASET_TABLES}
+    made = read_provenance(paths[ASKED])
+    return {table: path for table, path in paths.items() if path.is_file() and read_provenance(path) == made}
+
+
+def read_dataset_provenance(lake: Lake) -> Provenance | None:
+    """How the dataset profile was made; None where it is not there as a whole."""
+    found = dataset_tables(lake)
+    return read_provenance(found[ASKED]) if len(found) == len(DATASET_TABLES) else None
 
 
 def write_dataset_figures(lake: Lake, profile: Profile, written: DatasetProfile) -> dict[str, Path]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from uqlob_pipeline.evaluation_tables import CLASSIFIED, MULTIPLIER, write_evaluation
+from uqlob_pipeline.dataset import read_dataset_provenance
+from uqlob_pipeline.evaluation_tables import CLASSIFIED, MULTIPLIER, SCORES, evaluation_made, write_evaluation
 from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.forecasts import plan_predictions
 from uqlob_pipeline.lake import Lake, ModelKey, Provenance, atomic_path, read_provenance, write_parquet
@@ -183,9 +184,9 @@ def report_inputs(lake: Lake, profile: Profile) -> ReportInputs:
 
 
 def report_provenance(lake: Lake, profile: Profile) -> Provenance:
-    tables = {f"gated_evaluation/{key}": lake.by_model("gated_evaluation", key) for key in model_keys(profile)}
-    tables["dataset_profile"] = lake.dataset_profile / "dataset.parquet"
-    inputs = {name: made.data_version for name, path in tables.items() if (made := read_provenance(path)) is not None}
+    found = {f"{SCORES}/{key}": evaluation_made(lake, key) for key in model_keys(profile)}
+    found["dataset_profile"] = read_dataset_provenance(lake)
+    inputs = {name: made.data_version for name, made in found.items() if made is not None}
     return Provenance("paper_report", REPORT_CODE, profile.settings_version("name", "evaluation", "training", "labels"), inputs)
 
 

@@ -6,7 +6,7 @@ for asset checks, and for whoever shows the state of a lake.
 
 from collections.abc import Callable
 
-from uqlob_pipeline.evaluation_tables import MULTIPLIER
+from uqlob_pipeline.evaluation_tables import MULTIPLIER, SCORES, made_apart
 from uqlob_pipeline.evaluations import (
     evaluation_provenance,
     model_keys,
@@ -41,7 +41,10 @@ def why_multiplier_is_stale(lake: Lake, profile: Profile, key: ModelKey) -> str:
 
 
 def why_evaluation_is_stale(lake: Lake, profile: Profile, key: ModelKey) -> str:
-    made = read_provenance(lake.by_model("gated_evaluation", key))
+    made = read_provenance(lake.by_model(SCORES, key))
+    apart = made_apart(lake, key) if made is not None else []
+    if apart:
+        return f"written in part: {' and '.join(apart)} {'were' if len(apart) > 1 else 'was'} not made together with it"
     return _why(made, lambda: evaluation_provenance(lake, profile, key))
 
 

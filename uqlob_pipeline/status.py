@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uqlob_pipeline import features, labels
-from uqlob_pipeline.dataset import plan_dataset_profile
+from uqlob_pipeline.dataset import plan_dataset_profile, read_dataset_provenance
 from uqlob_pipeline.kraken.ingest import book_events_provenance, verified_all
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile
@@ -91,7 +91,7 @@ def _of_model(ask: Callable[[Lake, Profile, ModelKey], str]) -> Callable[[Lake, 
 
 
 def _dataset_profile(lake: Lake, profile: Profile, _: Key) -> str:
-    return _why(read_provenance(lake.dataset_profile / "dataset.parquet"), lambda: plan_dataset_profile(lake, profile)[1])
+    return _why(read_dataset_provenance(lake), lambda: plan_dataset_profile(lake, profile)[1])
 
 
 def _paper_report(lake: Lake, profile: Profile, _: Key) -> str:

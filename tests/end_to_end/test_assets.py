@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import dagster as dg
 import numpy as np
@@ -25,6 +26,7 @@ from uqlob_pipeline.staleness import BY_MODEL as WHY_STALE
 from uqlob_pipeline.staleness import why_model_is_stale, why_report_is_stale
 from uqlob_pipeline.tables import TABLES
 from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.warehouse import Warehouse
 
 TABLES_OF_MODEL = ("predictions", "threshold_multiplier", "classified_predictions", *LAKE_TABLES.values())
 
@@ -170,8 +172,6 @@ def test_a_day_made_with_other_settings_or_bins_is_refused(lake, profile, tmp_pa
         plan_stage(lake, other, KEY, "encoder")
     made = read_provenance(lake.event_features(day(0)))
     table = pq.read_table(lake.event_features(day(0)), partitioning=None)
-    from dataclasses import replace
-
     another = replace(made, inputs={**made.inputs, "token_bins": "other"})
     write_parquet(table, lake.event_features(day(0)), another.metadata())
     with pytest.raises(NotReady, match="event_features of 2026-01-05 was made with other settings, token_bins"):
@@ -196,12 +196,41 @@ def test_staleness_is_told_for_every_table(trained, profile, tmp_path):
     changed = copy_of(lake, tmp_path / "lake")
     table = pq.read_table(changed.window_labels(day(0)), partitioning=None)
     made = read_provenance(changed.window_labels(day(0)))
-    from dataclasses import replace
-
     write_parquet(table, changed.window_labels(day(0)), replace(made, code_version="later").metadata())
     assert "train/window_labels/2026-01-05" in why_model_is_stale(changed, profile, KEY, "encoder")
     with pytest.raises(NotReady, match="Materialise encoder"):
         plan_predictions(changed, profile, KEY)
+
+
+def test_an_evaluation_whose_tables_differ_in_making_is_stale(trained, profile, tmp_path):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    made = read_provenance(lake.by_model("gated_evaluation", KEY))
+    for table in ("risk_coverage", "classified_predictions"):
+        path = lake.by_model(table, KEY)
+        read = pq.ParquetFile(path).read()
+        write_parquet(read, path, replace(made, code_version="later").metadata())
+        assert f"written in part: {table}" in WHY_STALE["gated_evaluation"](lake, profile, KEY)
+        write_parquet(read, path, made.metadata())
+    assert WHY_STALE["gated_evaluation"](lake, profile, KEY) == ""
+
+
+def test_a_dataset_profile_that_dies_on_the_way_is_not_called_there(trained, profile, tmp_path, monkeypatch):
+    from uqlob_pipeline import dataset
+
+    lake = copy_of(trained[0], tmp_path / "lake")
+    before = dataset.read_dataset_provenance(lake)
+    assert before is not None
+    later = profile.model_copy(update={"splits": profile.splits.model_copy(update={"test": profile.splits.validation})})
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dataset, "write_dataset_figures", dies)
+    with pytest.raises(KeyboardInterrupt):
+        dataset.write_dataset_profile(lake, Warehouse(lake), later)
+    assert read_provenance(lake.dataset_profile / "dataset.parquet") == before
+    assert dataset.read_dataset_provenance(lake) is None
+    assert list(dataset.dataset_tables(lake)) == ["dataset"]
 
 
 def test_the_code_location_loads_without_torch_and_mlflow_and_quickly():

@@ -229,6 +229,39 @@ def test_building_twice_gives_the_same_bytes_and_leaves_nothing_behind(lake, rep
         assert (tmp_path / "tables" / name).read_bytes() == (report.parent / "tables" / name).read_bytes()
 
 
+def test_an_evaluation_written_in_part_is_neither_read_nor_called_current(lake, tmp_path, monkeypatch):
+    """A process killed between any two of its files: what is asked is still the evaluation before, and nothing mixes the two."""
+    from uqlob_pipeline import evaluation_tables
+    from uqlob_pipeline.evaluation_tables import evaluation_made, made_apart, read_evaluation, write_evaluation
+    from uqlob_pipeline.lake import Provenance, write_parquet
+
+    tables = read_evaluation(lake, ModelKey("BTC-USD", 5))
+    before, after = (Provenance("gated_evaluation", version, "s") for version in ("1", "2"))
+    for survives in range(1, 4):
+        key = ModelKey("BTC-USD", 5 + survives)
+        own = Lake(tmp_path)
+        write_evaluation(own, key, tables, before.metadata())
+        assert evaluation_made(own, key) == before
+        written = []
+
+        def killed(table, path, metadata, written=written, survives=survives):
+            if len(written) == survives:
+                raise KeyboardInterrupt
+            written.append(path)
+            write_parquet(table, path, metadata)
+
+        monkeypatch.setattr(evaluation_tables, "write_parquet", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_evaluation(own, key, tables, after.metadata())
+        monkeypatch.undo()
+        assert len(made_apart(own, key)) == survives
+        assert evaluation_made(own, key) is None
+        assert read_evaluation(own, key) is None
+        write_evaluation(own, key, tables, after.metadata())
+        assert evaluation_made(own, key) == after
+        assert read_evaluation(own, key) is not None
+
+
 def test_the_command_rebuilds_the_page_and_says_what_is_missing(tmp_path):
     import typer
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 
 from uqlob_models.evaluation import EvaluationTables
 from uqlob_models.metrics import CLASS_NAMES
+from uqlob_pipeline.dataset import DATASET_TABLES, dataset_tables
 from uqlob_pipeline.evaluation_tables import MULTIPLIER, read_evaluation, read_whole
 from uqlob_pipeline.lake import Lake, ModelKey
 
-DATASET_TABLES = ("dataset", "thresholds", "class_proportions", "drift")
 FORECAST_COLUMNS = ["date", "window", "t", "split", "y", "delta", "p_start", "mu", "sigma", "snr"]
 
 
@@ -92,7 +92,6 @@ def read_report_inputs(
         # The paper draws 10 s; the nearest horizon stands in.
         for key in sorted(have, key=lambda key: abs(key.horizon_s - 10))[:1]:
             drawn[symbol, key.horizon_s] = read_forecasts(lake.predictions(key))
-    profile_paths = {name: lake.dataset_profile / f"{name}.parquet" for name in DATASET_TABLES}
     return ReportInputs(
         symbols=list(symbols),
         horizons_s=list(horizons_s),
@@ -100,7 +99,7 @@ def read_report_inputs(
         evaluations=evaluations,
         forecasts={key: table for key, table in drawn.items() if table is not None},
         multipliers={key: read_whole(path) for key, path in sweeps.items()},
-        dataset_tables={name: _named_classes(read_whole(path)) for name, path in profile_paths.items() if path.exists()},
+        dataset_tables={name: _named_classes(read_whole(path)) for name, path in dataset_tables(lake).items()},
         parameters=parameters,
         hyperparameters=hyperparameters,
         profile_name=profile_name,

@@ -1,14 +1,14 @@
 """The few numbers that a terminal shows at the end of a run: coverage and gated F1, beside the paper's."""
 
-import pyarrow.parquet as pq
 from rich.table import Table
 
+from uqlob_models.evaluation import HEADS
+from uqlob_pipeline.evaluation_tables import read_evaluation
 from uqlob_pipeline.lake import Lake, ModelKey
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.report.paper import printed
 
 GATES = (0, 50, 90)
-HEADS = ("regression", "classification")
 
 
 def overview_table(lake: Lake, profile: Profile) -> Table:
@@ -21,12 +21,12 @@ def overview_table(lake: Lake, profile: Profile) -> Table:
         table.add_column(column, justify="left" if column in ("model", "head") else "right")
     for symbol in profile.symbols:
         for horizon in profile.evaluation.horizons_s:
-            path = lake.by_model("gated_evaluation", ModelKey(symbol, horizon))
-            if not path.is_file():
+            evaluation = read_evaluation(lake, ModelKey(symbol, horizon))
+            if evaluation is None:
                 continue
             scores = {
                 (row["head"], row["metric"], row["gate"]): row["value"]
-                for row in pq.read_table(path, partitioning=None).to_pylist()
+                for row in evaluation.scores.to_pylist()
                 if row["gate_kind"] == "percentile"
             }
             for head in HEADS:
