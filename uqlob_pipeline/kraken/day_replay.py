@@ -4,36 +4,26 @@ Memory is bounded by a few batches, whatever the size of the day.
 """
 
 import json
-import queue
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 
 from uqlob_pipeline.kraken.book import new_book, reserve
-from uqlob_pipeline.kraken.dumps import read_lines
 from uqlob_pipeline.kraken.event_file import EventWriter
 from uqlob_pipeline.kraken.ingest_report import REPORT_KEY, IngestError, IngestReport
 from uqlob_pipeline.kraken.messages import BAD, UPDATE, Batch, Orders, kraken_symbol, read_batch
+from uqlob_pipeline.kraken.parsed_dumps import BATCH_LINES, parsed_batches
+from uqlob_pipeline.kraken.prints import read_prints
+from uqlob_pipeline.kraken.quarantine import quarantine
 from uqlob_pipeline.kraken.replay import finish_session, replay
-from uqlob_pipeline.kraken.replay_state import C, Prints, R, Rules, S, new_rows, new_state
-from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path
+from uqlob_pipeline.kraken.replay_state import C, R, Rules, S, new_rows, new_state
+from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance
 from uqlob_pipeline.profile import Instrument
-from uqlob_pipeline.warehouse import Warehouse, sql
+from uqlob_pipeline.warehouse import Warehouse
 
-BATCH_LINES = 100_000
 REPLAY_MESSAGES = 4_096  # at a time: the book then reserves little, and its tables stay in the processor's cache
-MAX_QUARANTINED = 10_000
-
-
-class BrokenArchive(Exception):
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
 
 class DayReplay:
@@ -68,14 +58,14 @@ class DayReplay:
         notes: list[str],
         max_bad_rate: float,
     ) -> IngestReport:
-        self.prints = self._prints()
+        self.prints = read_prints(self.lake, self.warehouse, self.day, self.rules)
         with EventWriter(target) as writer:
             for file in files:
                 self._replay_file(file, broken.get(file, file), writer)
             finish_session(self.book.size, self.book.levels, self.book.orders, self.state, self.counters, self.rules)
             self._flush(writer)
             report = self._report(broken, notes)
-            self._quarantine(report, max_bad_rate)
+            quarantine(self.lake, self.day, self.bad_rows, self.lines, max_bad_rate)
             if self.counters[C.SNAPSHOTS] == 0:
                 raise IngestError(
                     f"{self.day}: {files[0].parent} holds {self.counters[C.MESSAGES]} book messages and no snapshot, "
@@ -94,7 +84,7 @@ class DayReplay:
     def _replay_file(self, file: Path, readable: Path, writer: EventWriter) -> None:
         first_line = self.lines
         symbol = kraken_symbol(self.day.symbol)
-        for arrow in _batches(self.warehouse, self.channel, file, readable):
+        for arrow in parsed_batches(self.warehouse, self.channel, file, readable):
             batch = read_batch(arrow, self.channel, symbol)
             self.counters[C.FOREIGN] += int(batch.foreign.sum())
             bad = np.flatnonzero(batch.kind == BAD)
@@ -168,29 +158,6 @@ class DayReplay:
             self.state[S.ROWS] = pending - ready
             self.state[S.VERIFIED_ROWS] = 0
 
-    def _prints(self) -> Prints:
-        files = self.lake.dumps("trade", self.day)
-        if not files:
-            return Prints(np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
-        with self.warehouse.connection() as connection:
-            parameters = {"files": [str(f) for f in files], "symbol": kraken_symbol(self.day.symbol)}
-            try:
-                table: pa.Table = connection.sql(sql("trade_prints.sql"), params=parameters).to_arrow_table()
-            except duckdb.IOException as error:
-                raise IngestError(
-                    f"{self.day}: a trade dump cannot be read: {error}. Repair it or move it out of {files[0].parent}"
-                ) from error
-        table = table.combine_chunks()
-        price, qty = (
-            np.frombuffer(_single(table[name]).buffers()[1], np.int64)[: 2 * len(table) : 2] for name in ("price", "qty")
-        )
-        return Prints(
-            table["ts"].to_numpy().astype(np.int64),
-            table["maker_side"].to_numpy().astype(np.uint8),
-            price // self.rules.tick,
-            qty // self.rules.lot,
-        )
-
     def _report(self, broken: dict[Path, Path], notes: list[str]) -> IngestReport:
         count = {place: int(self.counters[place]) for place in C}
         return IngestReport(
@@ -221,81 +188,3 @@ class DayReplay:
             last_ts=self.last_ts if self.last_ts >= 0 else None,
             notes=list(notes),
         )
-
-    def _quarantine(self, report: IngestReport, max_bad_rate: float) -> None:
-        """Keep the bad lines with their places, and refuse a day that has too many of them."""
-        kept = self.lake.quarantine(self.day)
-        if not self.bad:
-            kept.unlink(missing_ok=True)
-            return
-        places = []
-        with atomic_path(kept) as temporary, open(temporary, "w") as out:
-            for file, rows in self.bad_rows.items():
-                for line, text in _lines_at(file, rows[:MAX_QUARANTINED]):
-                    places.append(f"{file.name} line {line}")
-                    said = {
-                        "file": str(file.relative_to(self.lake.root)),
-                        "line": line,
-                        "text": text.decode(errors="replace")[:2000],
-                    }
-                    out.write(json.dumps(said) + "\n")
-        rate = self.bad / self.lines
-        if rate > max_bad_rate:
-            raise IngestError(
-                f"{self.day}: {self.bad} of {self.lines} lines could not be read ({rate:.2%}, the profile allows "
-                f"{max_bad_rate:.2%}): {', '.join(places[:5])}{' ...' if len(places) > 5 else ''}. They are in {kept}. "
-                f"Repair the dump, or raise book.max_quarantine_rate"
-            )
-
-
-def _lines_at(file: Path, rows: list[int]) -> Iterator[tuple[int, bytes]]:
-    """The lines behind row numbers: rows count from 0 and pass over blank lines, lines count from 1."""
-    wanted, row = set(rows), 0
-    for number, line in read_lines(file):
-        if not line.strip():
-            continue
-        if row in wanted:
-            yield number, line
-        row += 1
-
-
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _batches(warehouse: Warehouse, channel: Channel, file: Path, readable: Path) -> Iterator[pa.RecordBatch]:
-    """DuckDB's batches of a dump, read ahead by a thread of its own."""
-    ahead: queue.Queue[Any] = queue.Queue(maxsize=3)
-    stop = threading.Event()
-
-    def put(item: Any) -> None:
-        while not stop.is_set():
-            try:
-                return ahead.put(item, timeout=0.2)
-            except queue.Full:
-                continue
-
-    def read() -> None:
-        try:
-            with warehouse.connection() as connection:
-                name = "level3_messages.sql" if channel == "level3" else "book_messages.sql"
-                for batch in connection.sql(sql(name), params={"file": str(readable)}).to_arrow_reader(BATCH_LINES):
-                    put(batch)
-                    if stop.is_set():
-                        return
-            put(None)
-        except Exception as error:
-            put(error)
-
-    reader = threading.Thread(target=read, name="dump-reader", daemon=True)
-    reader.start()
-    try:
-        while (item := ahead.get()) is not None:
-            if isinstance(item, duckdb.IOException) and readable == file:
-                raise BrokenArchive(file) from item
-            if isinstance(item, Exception):
-                raise IngestError(f"{file} cannot be read: {item}. Repair it or move it away") from item
-            yield item
-    finally:
-        stop.set()
-        reader.join()
