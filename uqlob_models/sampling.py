@@ -4,8 +4,12 @@ Every epoch visits every target once. What an epoch looks like follows from the 
 needs no more than the place within it.
 
 `instances` is the paper's way: random targets, each with its C context windows encoded for it. `blocks` takes runs of consecutive
-targets, whose contexts overlap almost wholly, and encodes each window once. Each target's loss has the same distribution
-either way.
+targets, whose contexts overlap almost wholly, and encodes each window once.
+
+For the same targets, loss and gradients are the same either way. Over an epoch, every term that is a mean over targets (NLL,
+weighted MAE, directional, cross-entropy) has the same expectation. L_calib has not: it squares the mean of a batch, so that its
+expectation grows with the variance of that mean, with fewer targets a step and with targets that are alike. Blocks of
+consecutive targets are alike.
 """
 
 from __future__ import annotations

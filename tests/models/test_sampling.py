@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.models.toy_windows import config, dataset, stage, without_dropout
-from uqlob_models.config import ScheduleConfig
+from uqlob_models.config import RegressionLoss, ScheduleConfig
 from uqlob_models.learner import Learner
+from uqlob_models.losses import regression_terms
 from uqlob_models.sampling import Mirror, Sampler, Selection, assemble, block_rows, instance_rows
 from uqlob_models.schedule import learning_rate
 
@@ -71,6 +72,28 @@ def test_blocks_and_instances_give_the_same_loss_and_gradients(objective: str, e
     assert block_gradients.keys() == instance_gradients.keys()
     for name, gradient in block_gradients.items():
         torch.testing.assert_close(gradient, instance_gradients[name], rtol=1e-5, atol=1e-8, msg=name)
+
+
+def test_only_the_calibration_term_depends_on_which_targets_share_a_batch() -> None:
+    """Residuals whose size changes slowly: the same targets in batches of neighbours and in batches of strangers."""
+    rng = np.random.default_rng(0)
+    n = 1600
+    scale = np.exp(np.sin(np.arange(n) / 60))
+    mean, y = (torch.from_numpy(rng.standard_normal(n) * factor) for factor in (0.1, scale))
+    settings, delta, variance = RegressionLoss(), torch.full((n,), 0.5), torch.ones(n, dtype=torch.float64)
+
+    def expected(batches: np.ndarray) -> dict[str, float]:
+        rows = [torch.from_numpy(batch) for batch in batches]
+        found = [regression_terms(mean[r], variance[r], y[r], delta[r].double(), settings) for r in rows]
+        return {name: float(torch.stack([terms[name] for terms in found]).mean()) for name in found[0]}
+
+    neighbours = expected(np.arange(n).reshape(-1, 16))
+    strangers = expected(rng.permutation(n).reshape(-1, 16))
+    fewer = expected(rng.permutation(n).reshape(-1, 4))
+    for name in ("nll", "weighted_mae", "directional"):
+        assert neighbours[name] == pytest.approx(strangers[name]) == pytest.approx(fewer[name])
+    assert neighbours["calibration"] > 1.5 * strangers["calibration"]
+    assert fewer["calibration"] > 1.5 * strangers["calibration"]
 
 
 def test_the_mirror_exchanges_sides_and_is_its_own_inverse() -> None:
