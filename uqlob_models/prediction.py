@@ -109,20 +109,21 @@ def predict_outputs(
 
 def _passes(
     model: UqModel, dataset: WindowDataset, targets: NDArray[np.int64], passes: int, context_y: NDArray[np.float32] | None
-) -> Iterator[Tensor]:
+) -> list[Tensor]:
     """One deterministic pass, or `passes` with dropout on, drawn from the profile's test seed."""
     config = model.config
     if context_y is None:
         context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
     if passes == 0:
         with evaluating(model):
-            yield predict_outputs(model, dataset, targets, context_y)
-        return
+            return [predict_outputs(model, dataset, targets, context_y)]
     device = device_of(model)
+    outputs = []
     for number in range(passes):
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), evaluating(model, dropout=True):
             torch.manual_seed(config.test_seed * 1_000_003 + number)
-            yield predict_outputs(model, dataset, targets, context_y)
+            outputs.append(predict_outputs(model, dataset, targets, context_y))
+    return outputs
 
 
 def predict_regression(

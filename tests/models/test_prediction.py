@@ -129,6 +129,24 @@ def test_mc_dropout_is_repeatable_and_widens_the_forecast(model: UqModel) -> Non
     assert (predict_regression(model, toy, targets).epistemic_std == 0).all()
 
 
+@pytest.mark.parametrize("passes", [0, 3])
+def test_what_is_done_with_a_pass_runs_outside_the_modes_that_it_was_computed_in(
+    model: UqModel, monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    toy = dataset(n=80)
+    model.train()
+    seen: list[tuple[bool, bool, bool]] = []
+    state, gaussian = torch.get_rng_state(), UqModel.gaussian
+
+    def watched(self: UqModel, outputs: torch.Tensor) -> object:
+        seen.append((torch.is_inference_mode_enabled(), self.training, torch.equal(torch.get_rng_state(), state)))
+        return gaussian(self, outputs)
+
+    monkeypatch.setattr(UqModel, "gaussian", watched)
+    predict_regression(model, toy, toy.targets("train", 5), mc_dropout_passes=passes)
+    assert seen == [(False, True, True)] * max(passes, 1)
+
+
 def test_an_ensemble_has_the_moments_of_its_mixture() -> None:
     targets, zero = np.array([0]), np.zeros(1)
     members = [RegressionPrediction(targets, np.array([m]), np.array([s]), zero) for m, s in ((1.0, 1.0), (3.0, 2.0))]
