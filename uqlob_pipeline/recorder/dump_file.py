@@ -3,6 +3,8 @@
 import datetime as dt
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import zstandard
@@ -26,6 +28,41 @@ def start_time(time: int) -> str:
     return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y%m%dT%H%M%S}.{rest // 1000:06d}Z"
 
 
+@contextmanager
+def writing(place: Path | str) -> Iterator[None]:
+    """What the disk refuses ends the recording: taken for a lost connection, it would be tried again for ever."""
+    try:
+        yield
+    except OSError as error:
+        raise RecorderError(
+            f"{place}: cannot write ({error.strerror}); what stood there before is whole. "
+            f"Free some space or repair the disk, then start the recorder again"
+        ) from error
+
+
+def append_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:
+    """Append to a file of this size all of the data, or nothing."""
+    rest = memoryview(data)
+    with writing(path):
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, size)  # half a frame or line would spoil what comes after it
+            raise
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append one line to a file that need not be there yet."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        append_whole(descriptor, line, os.fstat(descriptor).st_size, path)
+    finally:
+        os.close(descriptor)
+
+
 class DumpFile:
     """One growing file of lines. Every flush appends one complete zstd frame, or nothing.
 
@@ -33,14 +70,15 @@ class DumpFile:
     """
 
     def __init__(self, directory: Path, start: int, level: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        while True:
-            self.path = directory / f"{start_time(start)}.jsonl.zst"
-            try:
-                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-                break
-            except FileExistsError:
-                start += 1000
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            while True:
+                self.path = directory / f"{start_time(start)}.jsonl.zst"
+                try:
+                    self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+                    break
+                except FileExistsError:
+                    start += 1000
         self._compressor = zstandard.ZstdCompressor(level=level)
         self._lines: list[bytes] = []
         self._waiting = self.size = 0
@@ -58,21 +96,9 @@ class DumpFile:
         frame = self._compressor.compress(b"".join(self._lines))
         self._lines.clear()
         self._waiting = 0
-        self._append(frame)
-        return len(frame)
-
-    def _append(self, frame: bytes) -> None:
-        rest = memoryview(frame)
-        try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-        except OSError as error:
-            os.ftruncate(self._descriptor, self.size)  # half a frame would spoil what comes after it
-            raise RecorderError(
-                f"{self.path}: cannot write ({error.strerror}); what stood there before is whole. "
-                f"Free some space or repair the disk, then start the recorder again"
-            ) from error
+        append_whole(self._descriptor, frame, self.size, self.path)
         self.size += len(frame)
+        return len(frame)
 
     def duplicate(self) -> int:
         """A descriptor of one's own on the file, so that a thread can sync it whatever happens to the file meanwhile."""
@@ -89,7 +115,8 @@ def sync(descriptors: list[int]) -> None:
     """Force to the disk what `duplicate` named, and let go of it."""
     for descriptor in descriptors:
         try:
-            os.fsync(descriptor)
+            with writing("the lake"):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -105,8 +132,9 @@ class DayFiles:
         self._counted = 0  # bytes of the open file that the statistics have
         self._closed: list[int] = []
         folder = lake.root / "raw" / channel / symbol
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = open(folder / ".recorder.lock", "a")  # noqa: SIM115 (held as long as the recorder lives)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = open(folder / ".recorder.lock", "a")  # noqa: SIM115 (held as long as the recorder lives)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.recorder.dump_file import start_time
+from uqlob_pipeline.recorder.dump_file import append_line, start_time
 from uqlob_pipeline.recorder.feeds import BadMessage, Feed, spliced
 from uqlob_pipeline.recorder.statistics import FeedStatistics
 
@@ -62,10 +62,8 @@ class InstrumentFeed(Feed):
 
     def _write(self, line: bytes, received_at: int) -> None:
         if self.path is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
             self.path = self.directory / f"{start_time(received_at)}.jsonl"
             self.statistics.files += 1
-        with open(self.path, "ab") as file:
-            file.write(line)
+        append_line(self.path, line)
         self.statistics.messages += 1
         self.statistics.written_bytes += len(line)

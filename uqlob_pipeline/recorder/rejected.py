@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from uqlob_pipeline.recorder.dump_file import DAY_NS, date_of
+from uqlob_pipeline.recorder.dump_file import DAY_NS, append_line, date_of
 
 MAX_LINES_A_DAY = 1000
 MAX_LINE_BYTES = 1 << 16
@@ -24,12 +24,10 @@ class RejectedLines:
         self._of_day += 1
         if self._of_day > MAX_LINES_A_DAY:
             return
-        self.directory.mkdir(parents=True, exist_ok=True)
         entry = {
             "received_at": received_at,
             "reason": reason,
             "source": source,
             "line": line[:MAX_LINE_BYTES].decode(errors="backslashreplace"),
         }
-        with open(self.directory / f"{date_of(self._day)}.jsonl", "a") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_line(self.directory / f"{date_of(self._day)}.jsonl", json.dumps(entry).encode() + b"\n")
