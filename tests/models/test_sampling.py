@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.models.toy_windows import config, dataset, stage, without_dropout
-from uqlob_models.config import RegressionLoss, ScheduleConfig
+from uqlob_models.config import Objective, RegressionLoss, ScheduleConfig
 from uqlob_models.learner import Learner
 from uqlob_models.losses import regression_terms
+from uqlob_models.objectives import loss_terms
 from uqlob_models.sampling import Mirror, Sampler, Selection, assemble, block_rows, instance_rows
 from uqlob_models.schedule import learning_rate
 
@@ -72,6 +73,36 @@ def test_blocks_and_instances_give_the_same_loss_and_gradients(objective: str, e
     assert block_gradients.keys() == instance_gradients.keys()
     for name, gradient in block_gradients.items():
         torch.testing.assert_close(gradient, instance_gradients[name], rtol=1e-5, atol=1e-8, msg=name)
+
+
+@pytest.mark.parametrize("objective", ["pretraining", "regression", "classification"])
+@pytest.mark.parametrize("encoder", ["dtabl", "deeplob"])
+def test_under_bf16_autocast_losses_gradients_and_weights_stay_in_float32(encoder: str, objective: Objective) -> None:
+    """As on CUDA, on the CPU: the model computes in bfloat16, the loss does not."""
+    toy = dataset(n=120)
+    settings = config(**{objective: stage(mirror=True)})
+    settings = replace(
+        settings, encoder=replace(settings.encoder, kind=encoder, dropout=0.1), head=replace(settings.head, dropout=0.1)
+    )
+    learner = Learner(objective, toy, settings, total_steps=10)
+    size = 0 if objective == "pretraining" else settings.head.context
+    targets = toy.targets("train", size)[:24]
+    selection = Selection(targets, np.arange(24) >= 12)
+    batch = assemble(toy, block_rows(selection, toy.context(size).windows(targets)), selection, toy.context_labels())
+    model = learner.model.train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        computed = model(batch.tokens, batch.continuous, *([] if size == 0 else [batch.context_y, batch.target, batch.context]))
+        terms = loss_terms(model, batch.mirrored(learner.mirror), settings, learner.class_weight)
+    terms["loss"].backward()
+    assert computed.dtype == torch.bfloat16
+    assert {term.dtype for term in terms.values()} == {torch.float32}
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert len(gradients) > 10
+    assert all(gradient.dtype == torch.float32 and bool(torch.isfinite(gradient).all()) for gradient in gradients)
+    whole = loss_terms(model.eval(), batch.mirrored(learner.mirror), settings, learner.class_weight)["loss"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = loss_terms(model, batch.mirrored(learner.mirror), settings, learner.class_weight)["loss"]
+    assert float(half.detach()) == pytest.approx(float(whole.detach()), rel=0.05)
 
 
 def test_only_the_calibration_term_depends_on_which_targets_share_a_batch() -> None:
