@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uqlob_models.metrics import DOWN, STATIONARY, UP, FloatArray, floats
+from uqlob_models.metrics import FloatArray, class_of, floats
 
 # Shares this far apart on the calibration half mean that no multiplier does what the paper asks of k*.
 SHARE_TOLERANCE = 0.05
@@ -26,8 +26,7 @@ def mean_threshold(p_start: ArrayLike, tau: float, k: float) -> FloatArray:
 
 def regression_class(mu: ArrayLike, p_start: ArrayLike, tau: float, k: float) -> NDArray[np.uint8]:
     """The label rule applied to the regression mean with a threshold k times as wide in log-return."""
-    mu, threshold = floats(mu), mean_threshold(p_start, tau, k)
-    return np.where(mu >= threshold, UP, np.where(mu <= -threshold, DOWN, STATIONARY)).astype(np.uint8)
+    return class_of(mu, mean_threshold(p_start, tau, k))
 
 
 @dataclass(frozen=True)

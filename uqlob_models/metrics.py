@@ -26,6 +26,12 @@ def floats(values: ArrayLike) -> FloatArray:
     return np.asarray(values, dtype=np.float64)
 
 
+def class_of(displacement: ArrayLike, threshold: ArrayLike) -> NDArray[np.uint8]:
+    """The label rule: up at or above the threshold, down at or below minus it, else stationary. Of an outcome or a forecast."""
+    displacement, threshold = floats(displacement), floats(threshold)
+    return np.where(displacement >= threshold, UP, np.where(displacement <= -threshold, DOWN, STATIONARY)).astype(np.uint8)
+
+
 # --- three-class scores --------------------------------------------------------------------------------------------
 
 

@@ -53,13 +53,12 @@ def validate(
     forecast = predict_regression(model, dataset, targets, context_y=context_y)
     _require_finite(dataset, targets, np.stack([forecast.mean, forecast.std], axis=1))
     y, mean, std, delta = dataset.y[targets], forecast.mean, forecast.std, dataset.delta[targets]
-    predicted = np.where(mean >= delta, 1, np.where(mean <= -delta, 0, 2))  # the label rule, k = 1
     return {
         "weighted_r2": metrics.weighted_r2(y, mean, dataset.y_ref, config.loss.p, config.loss.w_max),
         "nlpd": metrics.nlpd(y, mean, std),
         "coverage_68": metrics.coverage(y, mean, std, 0.68),
         "coverage_95": metrics.coverage(y, mean, std, 0.95),
-        "directional_f1": metrics.directional_f1(dataset.label[targets], predicted),
+        "directional_f1": metrics.directional_f1(dataset.label[targets], metrics.class_of(mean, delta)),
         "mean_std": float(std.mean()),
         **sensitivity,
     }

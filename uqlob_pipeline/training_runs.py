@@ -133,11 +133,9 @@ def _recorded(
 
 def selection_confusion(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> list[list[int]]:
     """True by predicted class of the best model on the selection half; the regression mean by the label rule."""
-    import numpy as np
-
     from uqlob_models.checkpoints import load_model
     from uqlob_models.learner import choose_device
-    from uqlob_models.metrics import confusion
+    from uqlob_models.metrics import class_of, confusion
     from uqlob_models.prediction import predict_classification, predict_encoder, predict_regression
 
     saved = load_model(plan.directory / "best", choose_device(profile.training))
@@ -147,8 +145,7 @@ def selection_confusion(profile: Profile, plan: StagePlan, dataset: "WindowDatas
     elif plan.objective == "classification":
         predicted = predict_classification(saved.uq_model(), dataset, targets).probabilities.argmax(axis=1)
     else:
-        mean, delta = predict_regression(saved.uq_model(), dataset, targets).mean, dataset.delta[targets]
-        predicted = np.where(mean >= delta, 1, np.where(mean <= -delta, 0, 2))
+        predicted = class_of(predict_regression(saved.uq_model(), dataset, targets).mean, dataset.delta[targets])
     counts: list[list[int]] = confusion(dataset.label[targets], predicted).tolist()
     return counts
 

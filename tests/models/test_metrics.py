@@ -13,6 +13,13 @@ TRUE = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 1])
 PREDICTED = np.array([0, 1, 0, 1, 2, 2, 2, 0, 1, 1])
 
 
+def test_the_label_rule_is_one_and_its_boundaries_are_moves():
+    assert metrics.class_of([2.0, -2.0, 1.999, -1.999, 0.0], 2.0).tolist() == [1, 0, 2, 2, 2]
+    assert metrics.class_of([1.0, 1.0], [1.0, 1.5]).tolist() == [1, 2]
+    assert metrics.class_of([1.0], [1.0]).dtype == np.uint8
+    assert metrics.class_of([0.0], [0.0]).tolist() == [1]  # as sql/window_labels.sql asks first
+
+
 def test_f1_scores_equal_those_worked_out_by_hand():
     # down: TP 2, FP 1, FN 1 -> 4/6; up: TP 2, FP 2, FN 1 -> 4/7; stationary: TP 2, FP 1, FN 2 -> 4/7
     assert metrics.per_class_f1(TRUE, PREDICTED) == pytest.approx([4 / 6, 4 / 7, 4 / 7])

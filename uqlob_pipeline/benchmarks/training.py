@@ -28,6 +28,7 @@ def synthetic_windows(windows: int = WINDOWS, length: int = 512, seed: int = 0) 
     import numpy as np
 
     from uqlob_models.dataset import NANOSECONDS, WindowDataset
+    from uqlob_models.metrics import class_of
     from uqlob_models.windows import WindowStore
 
     rng = np.random.default_rng(seed)
@@ -44,7 +45,7 @@ def synthetic_windows(windows: int = WINDOWS, length: int = 512, seed: int = 0) 
         t_end=t_end,
         y=y,
         delta=delta,
-        label=np.where(y >= delta, 1, np.where(y <= -delta, 0, 2)).astype(np.int64),
+        label=class_of(y, delta).astype(np.int64),
         split=(np.arange(windows) >= windows * 3 // 5).astype(np.int8),
         horizon_ns=5 * NANOSECONDS,
         latency_ns=500_000,
