@@ -6,6 +6,8 @@ else about it. `forward` adds the three logits of pretraining.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -69,8 +71,8 @@ class Dropout(nn.Dropout):
         return x * kept.mul_(scale).view(x.shape)
 
 
-class Encoder(nn.Module):
-    """The protocol, and the parts that no encoder does differently."""
+class Encoder(nn.Module, ABC):
+    """The protocol, and the parts that no encoder does differently. Only `encode` has to be written for a new one."""
 
     def __init__(self, config: EncoderConfig, width: int) -> None:
         super().__init__()
@@ -79,9 +81,9 @@ class Encoder(nn.Module):
         self.input = InputRepresentation(config)
         self.logits = nn.Linear(width, 3)
 
+    @abstractmethod
     def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
         """(B, T) token ids and (B, 7, T) raw continuous features -> (B, d_h)."""
-        raise NotImplementedError
 
     def forward(self, tokens: Tensor, continuous: Tensor) -> Tensor:
         logits: Tensor = self.logits(self.encode(tokens, continuous))

@@ -9,7 +9,7 @@ from tests.models.toy_windows import ENCODER, HEAD, LENGTH, config, without_drop
 from uqlob_models.config import DTablWidths, EncoderConfig, HeadConfig, TrainingConfig
 from uqlob_models.dtabl import AS_PRINTED, FEATURES_FIRST, TIMES_FIRST, Bilinear, DTabl, cheaper_contraction
 from uqlob_models.dtabl import TemporalAttentionBilinear as Tabl
-from uqlob_models.encoders import Dropout
+from uqlob_models.encoders import Dropout, Encoder
 from uqlob_models.head import AttentiveHead
 from uqlob_models.model import UqModel, build_encoder
 from uqlob_models.summary import parameter_table
@@ -279,3 +279,11 @@ def test_widths_that_do_not_fit_together_are_named() -> None:
         DTablWidths(bilinear_features=(1, 2), bilinear_times=(1,))
     with pytest.raises(ValueError, match=r"head\.attention"):
         HeadConfig(attention=10, heads=4)
+
+
+def test_an_encoder_that_does_not_encode_cannot_be_built() -> None:
+    class Nothing(Encoder):
+        pass
+
+    with pytest.raises(TypeError, match="encode"):
+        Nothing(ENCODER, 4)  # type: ignore[abstract]
