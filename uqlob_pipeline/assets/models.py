@@ -94,7 +94,8 @@ def _stage_asset(stage: Stage, description: str, deps: list[Any]) -> dg.AssetsDe
         key = model_key(context.partition_key)
         with told_to_dagster(context):
             plan = plan_stage(lake, profile, key, stage)
-            record, url = train_tracked(tracking, lake, plan, Origin.of(context), fresh=config.fresh, say=context.log.info)
+            fresh = config.fresh and context.retry_number == 0  # trying again goes on with what was begun afresh
+            record, url = train_tracked(tracking, lake, plan, Origin.of(context), fresh=fresh, say=context.log.info)
         yield dg.MaterializeResult(metadata=stage_metadata(plan, record, url), data_version=dg.DataVersion(record.version))
         yield from results(context, stage_checks(lake, profile, stage, key.symbol, record))
 
