@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -61,6 +61,7 @@ class Stream:
         self.channel, self.depth = channel, depth
         self.book = ReferenceBook(channel == "level3", depth)
         self.messages: list[dict] = []
+        self.prints: list[dict] = []
         self.now = MIDNIGHT + 10**9
         self.count = 0
 
@@ -70,6 +71,15 @@ class Stream:
         if outer_time:
             data["timestamp"] = stamp(self.now)
         self.messages.append({"channel": self.channel, "type": kind, "data": [data]})
+
+    def print(self, maker: str, price: Decimal, qty: Decimal, ts: int) -> None:
+        """A trade with whoever rests on that side, stamped in microseconds."""
+        exact = {"price": price, "qty": qty}
+        side, number = "sell" if maker == "bids" else "buy", len(self.prints) + 1
+        self.prints.append({"symbol": "BTC/USD", "side": side, **exact, "trade_id": number, "timestamp": stamp(ts)[:-4] + "Z"})
+
+    def print_lines(self) -> list[bytes]:
+        return [wire({"channel": "trade", "type": "update", "data": self.prints})] if self.prints else []
 
     def entry(self, order: Order, event: str | None = None, age: int = 0) -> dict:
         if self.channel == "book":
@@ -96,6 +106,18 @@ class Stream:
 SNAPSHOT = ([("100.0", "1.5"), ("99.9", "2"), ("99.8", "0.00000001")], [("100.1", "1"), ("100.2", "3.25"), ("100.4", "2")])
 
 
+def draw_prints(draw: st.DrawFn, stream: Stream, maker: str, price: Decimal, removed: Decimal) -> None:
+    """Nothing, one print or several: less than was removed, as much or more, too early, in time or too late."""
+    tenths = draw(st.sampled_from([[], [10], [10], [3, 7], [3, 7], [2, 2, 6], [4], [3, 4], [15], [10, 5]]))
+    unit = (removed / 10).quantize(Decimal("0.00000001"), ROUND_DOWN)
+    for i, share in enumerate(tenths):
+        last_whole = i == len(tenths) - 1 and sum(tenths) == 10
+        qty = removed - unit * sum(tenths[:i]) if last_whole else unit * share
+        ago = draw(st.sampled_from([0, 0, 0, 1_000_000, 6_000_000, -2_000]))
+        if qty > 0:
+            stream.print(maker, price, qty, stream.now - ago)
+
+
 @st.composite
 def level3_streams(draw: st.DrawFn) -> Stream:
     """Adds, upserts, modifies, price amends, deletes, unknown ids, several orders a message, snapshots, missing times."""
@@ -119,7 +141,14 @@ def level3_streams(draw: st.DrawFn) -> Stream:
             order_id = fresh if event == "add" and draw(st.booleans()) else draw(st.sampled_from([*ids[-12:], fresh]))
             ids.append(order_id)
             age = draw(st.sampled_from([0, 0, 1_000_000, 3_600_000_000_000]))
+            stands = stream.book.find(order_id)
+            if stands and event == "modify" and draw(st.booleans()):  # a partial fill
+                name, price = stands[0], stands[1].price
+                qty = max((stands[1].qty / 2).quantize(Decimal("0.00000001"), ROUND_DOWN), Decimal("0.00000001"))
             entries[name].append(stream.entry(Order(order_id, price, qty), event, age))
+            if stands and event != "add":
+                removed = stands[1].qty if event == "delete" else stands[1].qty - qty
+                draw_prints(draw, stream, stands[0], stands[1].price, removed)
         _apply_level3(stream.book, entries)
         has_time = draw(st.integers(0, 9)) > 0
         stream._message("update", entries["bids"], entries["asks"], outer_time=has_time, wrong=draw(st.integers(0, 30)) == 0)
@@ -160,6 +189,8 @@ def level2_streams(draw: st.DrawFn) -> Stream:
             qty = Decimal(draw(st.sampled_from([0, 0, 1, 5, 10**8, 123456789]))) / 10**8
             entries[name].append({"price": price, "qty": qty})
             found = stream.book.find(level_id(price))
+            if found and found[1].qty > qty:
+                draw_prints(draw, stream, name, price, found[1].qty - qty)
             if found:
                 stream.book.side(name).remove(found[1])
             if qty:

@@ -68,6 +68,14 @@ def nanoseconds(text: str) -> int:
 
 
 @dataclass
+class Print:
+    ts: int
+    maker: str  # the side that the print's maker rests on: bids or asks
+    price: Decimal
+    left: int  # lots that no event has claimed
+
+
+@dataclass
 class Replay:
     """Rows (session, ts, type, side, price, lots, level, bid, ask, bid lots, ask lots) of a list of parsed messages."""
 
@@ -79,6 +87,9 @@ class Replay:
     verify_every: int = 1
     max_level: int = 10
     republished_ns: int = 10_000_000
+    print_before_ns: int = 5_000_000
+    print_after_ns: int = 999
+    prints: list[Print] = field(default_factory=list)  # in order of time
     rows: list[tuple[int, ...]] = field(default_factory=list)
     failed: int = 0
 
@@ -122,9 +133,8 @@ class Replay:
             for name in ("bids", "asks"):
                 before = book.prices(name)
                 for entry in data[name]:
-                    row = self.order(book, name, entry, ts, before) if self.level3 else self.level(book, name, entry, before)
-                    if row is not None and row[4] <= self.max_level:
-                        emitted.append(row)
+                    rows = self.order(book, name, entry, ts, before) if self.level3 else self.level(book, name, entry, ts, before)
+                    emitted.extend(row for row in rows if row[4] <= self.max_level)
             book.cut()
             if book.bids and book.asks:
                 touch = (book.prices("bids")[0], book.prices("asks")[0])
@@ -151,7 +161,38 @@ class Replay:
     def lots(self, qty: Decimal) -> int:
         return int(qty * 10**self.qty_precision)
 
-    def order(self, book: ReferenceBook, name: str, entry: dict, ts: int, before: list[Decimal]) -> tuple[int, ...] | None:
+    def open_prints(self, maker: str, price: Decimal, ts: int) -> list[Print]:
+        """What may explain a removal at this price and time."""
+        return [
+            p
+            for p in self.prints
+            if (p.maker, p.price) == (maker, price) and ts - self.print_before_ns <= p.ts <= ts + self.print_after_ns
+        ]
+
+    def order_executed(self, maker: str, price: Decimal, removed: int, ts: int) -> bool:
+        """An order was hit by one print that is large enough, or by several that sum to what it lost."""
+        prints = self.open_prints(maker, price, ts)
+        for p in prints:
+            if p.left >= removed:
+                p.left -= removed
+                return True
+        for count in range(2, len(prints) + 1):
+            if sum(p.left for p in prints[:count]) == removed:
+                for p in prints[:count]:
+                    p.left = 0
+                return True
+        return False
+
+    def level_executed(self, maker: str, price: Decimal, removed: int, ts: int) -> int:
+        """A level lost what the prints at its price say, as far as it shrank."""
+        prints = self.open_prints(maker, price, ts)
+        executed = left = min(removed, sum(p.left for p in prints))
+        for p in prints:
+            claimed = min(p.left, left)
+            p.left, left = p.left - claimed, left - claimed
+        return executed
+
+    def order(self, book: ReferenceBook, name: str, entry: dict, ts: int, before: list[Decimal]) -> list[tuple[int, ...]]:
         found, price, qty = book.find(entry["order_id"]), entry["limit_price"], entry["order_qty"]
         side = 0 if name == "bids" else 1
         ticks = int(price / self.tick)
@@ -161,37 +202,43 @@ class Replay:
             book.side(name).append(Order(entry["order_id"], price, qty))
             beyond = bool(before) and (price < before[-1] if name == "bids" else price > before[-1])
             if beyond and entry.get("timestamp") and ts - nanoseconds(entry["timestamp"]) > self.republished_ns:
-                return None
-            return 0, side, ticks, self.lots(qty), book.rank(name, price)
+                return []
+            return [(0, side, ticks, self.lots(qty), book.rank(name, price))]
         if not found:
-            return None
+            return []
         where, order = found
         if entry["event"] == "modify":
             if (where, order.price) == (name, price):
-                order.qty = qty
+                cut, order.qty = self.lots(order.qty - qty), qty
+                if cut > 0 and self.order_executed(name, price, cut, ts):
+                    return [(3, side, ticks, cut, book.rank(name, price))]
             else:
                 book.side(where).remove(order)
                 book.side(name).append(Order(entry["order_id"], price, qty))
-            return 1, side, ticks, self.lots(qty), book.rank(name, price)
-        level = book.rank(where, order.price)
+            return [(1, side, ticks, self.lots(qty), book.rank(name, price))]
+        level, lots = book.rank(where, order.price), self.lots(order.qty)
         book.side(where).remove(order)
-        return 2, 0 if where == "bids" else 1, int(order.price / self.tick), self.lots(order.qty), level
+        kind = 3 if self.order_executed(where, order.price, lots, ts) else 2
+        return [(kind, 0 if where == "bids" else 1, int(order.price / self.tick), lots, level)]
 
-    def level(self, book: ReferenceBook, name: str, entry: dict, before: list[Decimal]) -> tuple[int, ...] | None:
+    def level(self, book: ReferenceBook, name: str, entry: dict, ts: int, before: list[Decimal]) -> list[tuple[int, ...]]:
         price, qty, side = entry["price"], entry["qty"], 0 if name == "bids" else 1
         level, found = book.rank(name, price), book.find(level_id(price))
         ticks = int(price / self.tick)
         if found is None:
             if qty == 0:
-                return None
+                return []
             book.side(name).append(Order(level_id(price), price, qty))
             beyond = bool(before) and (price < before[-1] if name == "bids" else price > before[-1])
             if beyond and len(book.prices(name)) >= self.depth:
-                return None
-            return 0, side, ticks, self.lots(qty), level
-        stood = found[1].qty
+                return []
+            return [(0, side, ticks, self.lots(qty), level)]
+        cut = self.lots(found[1].qty - qty)
+        found[1].qty = qty
         if qty == 0:
             book.side(name).remove(found[1])
-            return 2, side, ticks, self.lots(stood), level
-        found[1].qty = qty
-        return 1, side, ticks, self.lots(qty), level
+        executed = self.level_executed(name, price, cut, ts) if cut > 0 else 0
+        rows = [(3, side, ticks, executed, level)] if executed else []
+        if executed == 0 or executed < cut:  # what the prints do not explain
+            rows.append((2, side, ticks, cut - executed, level) if qty == 0 else (1, side, ticks, self.lots(qty), level))
+        return rows

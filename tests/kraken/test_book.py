@@ -21,7 +21,7 @@ from tests.kraken.market_streams import (
     wire,
     write_dump,
 )
-from tests.kraken.reference_book import Replay
+from tests.kraken.reference_book import Print, Replay, nanoseconds
 from uqlob_pipeline.kraken.book import ASK, BID, add_order, checksum, new_book, remove_order, reserve, set_level
 from uqlob_pipeline.kraken.ingest import write_book_events
 from uqlob_pipeline.kraken.ingest_report import IngestError
@@ -95,6 +95,8 @@ COLUMNS = ["session", "ts", "type", "side", "price_ticks", "lots", "level", "bid
 def _replayed(stream: Stream, **book: int) -> tuple[list[tuple[int, ...]], int]:
     with tempfile.TemporaryDirectory() as root:
         lake, settings_ = Lake(Path(root)), profile(**book)
+        if stream.prints:
+            write_dump(lake, "trade", stream.print_lines())
         write_dump(lake, stream.channel, [ack(stream.channel, stream.depth), *(wire(m) for m in stream.messages)])
         try:
             report, _ = write_book_events(lake, Warehouse(lake, settings_.duckdb), settings_, DAY)
@@ -107,17 +109,27 @@ def _replayed(stream: Stream, **book: int) -> tuple[list[tuple[int, ...]], int]:
         return list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True)), report.checksums_failed
 
 
+def _in_order(prints: list[dict]) -> list[Print]:
+    stamped = sorted((nanoseconds(p["timestamp"]), p["trade_id"], p) for p in prints)
+    return [Print(ts, "bids" if p["side"] == "sell" else "asks", p["price"], int(p["qty"] * 10**8)) for ts, _, p in stamped]
+
+
 @pytest.mark.parametrize("verify_every", [1, 4])
 @pytest.mark.parametrize("streams", [level3_streams(), level2_streams()], ids=["level3", "level2"])
 def test_replay_equals_the_slow_reference(streams: st.SearchStrategy[Stream], verify_every: int) -> None:
+    executions: list[int] = []
+
     @settings(max_examples=40)
     @given(streams)
     def compare(stream: Stream) -> None:
         expected = Replay(stream.channel == "level3", TICK, *PRECISION, depth=stream.depth, verify_every=verify_every)
+        expected.prints = _in_order(stream.prints)
         rows = expected.run(stream.messages)
+        executions.append(sum(row[2] == 3 for row in rows))
         replayed, failed = _replayed(stream, verify_every=verify_every)
         assert replayed == rows
         if rows:
             assert failed == expected.failed
 
     compare()
+    assert any(executions)

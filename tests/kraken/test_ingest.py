@@ -247,6 +247,61 @@ def test_a_print_explains_the_removals_it_paid_for_and_never_one_before_it(lake:
     assert report.executions == 2
 
 
+def level2_sweep(*trades: str, removed: str) -> Stream:
+    """A best ask of 1 that shrinks by `removed` in one message, and the prints of that moment."""
+    stream = Stream("book")
+    stream.snapshot(*SNAPSHOT)
+    best = stream.book.asks[0]
+    stream.now += 1_000_000
+    best.qty -= Decimal(removed)
+    for qty in trades:
+        stream.print("asks", best.price, Decimal(qty), stream.now)
+    entry = stream.entry(best)
+    if not best.qty:
+        stream.book.asks.remove(best)
+    stream._message("update", [], [entry])
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("trades", "removed", "events"),
+    [
+        (("0.25", "0.75"), "1", [(3, 10**8)]),
+        (("0.25", "0.5"), "0.75", [(3, 75 * 10**6)]),
+        (("0.25", "0.5"), "1", [(3, 75 * 10**6), (2, 25 * 10**6)]),  # the rest was cancelled in the same message
+        (("0.25", "0.125"), "0.5", [(3, 375 * 10**5), (1, 5 * 10**7)]),
+        ((), "1", [(2, 10**8)]),
+    ],
+)
+def test_a_level_shrinks_by_all_the_prints_at_its_price_together(
+    lake: Lake, trades: tuple[str, ...], removed: str, events: list[tuple[int, int]]
+) -> None:
+    stream = level2_sweep(*trades, removed=removed)
+    if stream.prints:
+        write_dump(lake, "trade", stream.print_lines())
+    write_dump(lake, "book", lines_of(stream))
+    ingest(lake)
+    table = pq.read_table(lake.book_events(DAY))
+    assert list(zip(table["type"].to_pylist(), table["lots"].to_pylist(), strict=True)) == events
+
+
+@pytest.mark.parametrize(("trades", "kind"), [(("0.25", "0.75"), 3), (("0.25", "0.5"), 2), (("0.5", "0.75"), 2)])
+def test_an_order_is_hit_by_several_prints_only_if_they_sum_to_what_it_lost(
+    lake: Lake, trades: tuple[str, ...], kind: int
+) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    stream.now += 1_000_000
+    stream.book.asks.remove(best := stream.book.asks[0])
+    for qty in trades:
+        stream.print("asks", best.price, Decimal(qty), stream.now)
+    stream._message("update", [], [stream.entry(best, "delete")])
+    write_dump(lake, "trade", stream.print_lines())
+    write_dump(lake, "level3", lines_of(stream))
+    ingest(lake)
+    assert pq.read_table(lake.book_events(DAY))["type"].to_pylist() == [kind]
+
+
 def test_the_running_maximum_stands_in_for_a_missing_message_time(lake: Lake) -> None:
     stream = Stream("level3")
     stream.snapshot(*SNAPSHOT)

@@ -105,8 +105,9 @@ class DayReplay:
 
     def _replay_batch(self, batch: Batch, file: Path, line: int) -> None:
         pending = int(self.state[S.ROWS])
-        if pending + batch.orders > len(self.rows):
-            grown = new_rows(pending + max(batch.orders, BATCH_LINES))
+        most = batch.orders if self.rules.level3 else 2 * batch.orders  # a level can shrink by a trade and a cancellation
+        if pending + most > len(self.rows):
+            grown = new_rows(pending + max(most, BATCH_LINES))
             grown[:pending] = self.rows[:pending]
             self.rows = grown
         sides = [(o.event, o.key, *self._on_grid(batch, o, file, line), o.ts) for o in (batch.bids, batch.asks)]

@@ -22,17 +22,44 @@ from uqlob_pipeline.kraken.replay_state import C, R, S
 
 
 @in_place
-def _explained(side, ticks, removed, ts, print_ts, print_side, print_ticks, print_left, state, rules):
-    """Whether a print explains this removal; claims its quantity if so. A print later than the event cannot be known."""
+def _first_print(ts, print_ts, state, rules):
+    """The first print that is not too old for an event of this time. One later than the event cannot be known to it."""
     while state[S.FIRST_PRINT] < len(print_ts) and print_ts[state[S.FIRST_PRINT]] < ts - rules.print_before_ns:
         state[S.FIRST_PRINT] += 1
-    i = state[S.FIRST_PRINT]
+    return state[S.FIRST_PRINT]
+
+
+@in_place
+def _explained(side, ticks, removed, ts, print_ts, print_side, print_ticks, print_left, state, rules):
+    """Level 3: whether a print that is large enough, or several that sum to it, explain an order's removal; claims them."""
+    first = _first_print(ts, print_ts, state, rules)
+    i, found, last = first, 0, NONE
     while i < len(print_ts) and print_ts[i] <= ts + rules.print_after_ns:
-        if print_side[i] == side and print_ticks[i] == ticks and print_left[i] >= removed:
-            print_left[i] -= removed
-            return True
+        if print_side[i] == side and print_ticks[i] == ticks:
+            if print_left[i] >= removed:
+                print_left[i] -= removed
+                return True
+            found += print_left[i]
+            if found == removed:
+                last = i
         i += 1
-    return False
+    for i in range(first, last + 1):
+        if print_side[i] == side and print_ticks[i] == ticks:
+            print_left[i] = 0
+    return last != NONE
+
+
+@in_place
+def _executed(side, ticks, removed, ts, print_ts, print_side, print_ticks, print_left, state, rules):
+    """Level 2: how much of a level's shrinking the prints at its price explain together; claims it from the oldest on."""
+    i, left = _first_print(ts, print_ts, state, rules), removed
+    while left > 0 and i < len(print_ts) and print_ts[i] <= ts + rules.print_after_ns:
+        if print_side[i] == side and print_ticks[i] == ticks:
+            claimed = min(left, print_left[i])
+            print_left[i] -= claimed
+            left -= claimed
+        i += 1
+    return removed - left
 
 
 @in_place
@@ -98,10 +125,9 @@ def apply_orders(
                 standing = size[side]
             else:
                 position = resize_order(size, levels, orders, slot, lots)
-                if lots < stood and _explained(
-                    side, ticks, stood - lots, ts, print_ts, print_side, print_ticks, print_left, state, rules
-                ):
-                    kind, emitted = EXECUTION, stood - lots
+                cut = stood - lots
+                if cut > 0 and _explained(side, ticks, cut, ts, print_ts, print_side, print_ticks, print_left, state, rules):
+                    kind, emitted = EXECUTION, cut
         else:
             emitted, ticks, own_side = orders[slot, LOTS], orders[slot, TICKS], orders[slot, SIDE]
             standing = size[own_side]
@@ -151,12 +177,19 @@ def apply_levels(
             if good < worst and size[side] >= depth:
                 counters[C.REPUBLISHED] += 1
                 continue
-        elif lots < stood and _explained(
-            side, ticks, stood - lots, ts, print_ts, print_side, print_ticks, print_left, state, rules
-        ):
-            kind, emitted = EXECUTION, stood - lots
-        elif lots == 0:
-            kind, emitted = DELETE, stood
+        elif lots < stood:
+            cut = stood - lots
+            executed = _executed(side, ticks, cut, ts, print_ts, print_side, print_ticks, print_left, state, rules)
+            if executed == cut:
+                kind, emitted = EXECUTION, cut
+            else:
+                if executed > 0:  # a trade and a cancellation in one change of the level: an event each
+                    if level > rules.max_level:
+                        counters[C.BEYOND_DEPTH] += 1
+                    else:
+                        _emit(rows, state, EXECUTION, side, ticks, executed, level)
+                if lots == 0:
+                    kind, emitted = DELETE, cut - executed
         if level > rules.max_level:
             counters[C.BEYOND_DEPTH] += 1
         else:
