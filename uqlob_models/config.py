@@ -226,13 +226,16 @@ class TrainingConfig:
     classification: StageConfig = field(default_factory=StageConfig)
     seed: int = 42
     test_seed: int = 999  # whatever is drawn at random when predicting (MC dropout, shuffled context labels)
+    mc_dropout_passes: int = 0  # not in the paper: predictions are the mixture of so many passes with dropout on; 0: one without
     store_dtype: Literal["float16", "float32"] = "float16"  # not printed
     device: Literal["auto", "cpu", "cuda"] = "auto"
     bf16: bool = True  # not printed: autocast on CUDA; without effect on the CPU
     compile: bool = False  # not printed: torch.compile of the encoder on CUDA
 
     def __post_init__(self) -> None:
-        _at_least_zero("training", self, "seed", "test_seed")
+        _at_least_zero("training", self, "seed", "test_seed", "mc_dropout_passes")
+        drops = self.mc_dropout_passes == 0 or self.encoder.dropout > 0 or self.head.dropout > 0
+        _require(drops, "training.mc_dropout_passes", "0 without encoder.dropout or head.dropout", self.mc_dropout_passes)
         _require(self.store_dtype in ("float16", "float32"), "training.store_dtype", "'float16' or 'float32'", self.store_dtype)
         _require(self.device in ("auto", "cpu", "cuda"), "training.device", "'auto', 'cpu' or 'cuda'", self.device)
 

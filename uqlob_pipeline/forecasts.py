@@ -51,7 +51,9 @@ def plan_predictions(lake: Lake, profile: Profile, key: ModelKey) -> Predictions
     heads = {stage: current_stage(lake, profile, key, stage, needed_by="predictions") for stage in trained}
     inputs = gather_inputs(lake, profile, key, ALL_SPLITS, needed_by="predictions")
     versions = inputs.versions | {stage: record.version for stage, record in heads.items()}
-    settings = profile.settings_version("training.store_dtype", "training.test_seed", "labels.latency_us")
+    settings = profile.settings_version(
+        "training.store_dtype", "training.test_seed", "training.mc_dropout_passes", "labels.latency_us"
+    )
     return PredictionsPlan(key, inputs, heads, Provenance("predictions", PREDICTIONS_CODE, settings, versions))
 
 
@@ -105,7 +107,7 @@ def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset",
     from uqlob_models.prediction import predict_regression
 
     model = load_model(record.best, choose_device(profile.training)).uq_model()
-    found = predict_regression(model, dataset, targets)
+    found = predict_regression(model, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
     return {"mu": found.mean, "sigma": found.std, "snr": np.abs(found.mean) / found.std}
 
 
@@ -117,7 +119,8 @@ def _classification(profile: Profile, record: StageRecord, dataset: "WindowDatas
     from uqlob_models.prediction import predict_classification
 
     model = load_model(record.best, choose_device(profile.training)).uq_model()
-    probabilities = predict_classification(model, dataset, targets).probabilities
+    passes = profile.training.mc_dropout_passes
+    probabilities = predict_classification(model, dataset, targets, mc_dropout_passes=passes).probabilities
     return {
         "p_down": probabilities[:, 0].copy(),
         "p_up": probabilities[:, 1].copy(),

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from tests.models import training_process
 from tests.models.toy_windows import config, dataset, stage
 from uqlob_models.checkpoints import CheckpointError, generations, load_model, read_newest_generation
-from uqlob_models.config import EncoderConfig, TrainingConfig, from_dict, to_dict
+from uqlob_models.config import EncoderConfig, HeadConfig, TrainingConfig, from_dict, to_dict
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.training import NonFiniteLoss, TrainingInterrupted, TrainingResult, train
 
@@ -98,6 +98,15 @@ def test_a_saved_model_is_complete_by_itself(tmp_path: Path) -> None:
     assert load_model(result.model).step == saved.step
     with pytest.raises(CheckpointError, match="train this model first"):
         load_model(tmp_path / "nowhere")
+
+
+def test_mc_dropout_needs_dropout() -> None:
+    without = {"encoder": EncoderConfig(dropout=0.0), "head": HeadConfig(dropout=0.0)}
+    with pytest.raises(ValueError, match="mc_dropout_passes"):
+        TrainingConfig(**without, mc_dropout_passes=8)
+    assert TrainingConfig(**without | {"head": HeadConfig(dropout=0.1)}, mc_dropout_passes=8).mc_dropout_passes == 8
+    with pytest.raises(ValueError, match="mc_dropout_passes"):
+        TrainingConfig(mc_dropout_passes=-1)
 
 
 def test_config_survives_json() -> None:

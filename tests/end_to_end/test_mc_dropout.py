@@ -1,0 +1,24 @@
+"""MC dropout is a setting: predictions follow it, and what was trained stays as it is."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.end_to_end.tiny_market import KEY
+from uqlob_pipeline.forecasts import plan_predictions, predict
+
+
+def test_predictions_honour_mc_dropout_and_nothing_is_trained_again(trained, profile):
+    lake, _ = trained
+    dropping = profile.model_copy(update={"training": replace(profile.training, mc_dropout_passes=6)})
+    plain, mixed = (plan_predictions(lake, chosen, KEY) for chosen in (profile, dropping))
+    assert plain.provenance.inputs == mixed.provenance.inputs  # the same models, still current
+    assert plain.provenance.settings_version != mixed.provenance.settings_version
+    once = predict(lake, profile, plain, say=print)
+    first, second = (predict(lake, dropping, mixed, say=print) for _ in range(2))
+    assert first.equals(second)
+    for name in ("mu", "sigma", "p_up"):
+        assert not np.allclose(once[name].to_numpy(), first[name].to_numpy())
+    assert np.mean(first["sigma"].to_numpy() > once["sigma"].to_numpy()) > 0.5
+    probabilities = np.stack([first[name].to_numpy() for name in ("p_down", "p_up", "p_stationary")])
+    np.testing.assert_allclose(probabilities.sum(axis=0), 1)
