@@ -4,18 +4,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
 
 from uqlob_models.config import to_dict
 from uqlob_pipeline.dataset import DatasetProfile
 from uqlob_pipeline.evaluation_tables import MULTIPLIER
 from uqlob_pipeline.evaluations import EvaluationDone, MultiplierDone, ReportDone
 from uqlob_pipeline.forecasts import PredictionsDone
-from uqlob_pipeline.lake import Lake, ModelKey, Provenance
+from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance
 from uqlob_pipeline.model_inputs import Say
 from uqlob_pipeline.model_registry import registered_name
-from uqlob_pipeline.stages import HEADS, StagePlan, StageRecord, only_one, read_record
+from uqlob_pipeline.stages import HEADS, HISTORY, RECORD, StagePlan, StageRecord, only_one, read_record
 from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
+from uqlob_pipeline.tracking_journal import RunIdentity
 from uqlob_pipeline.training_plots import CONFUSION, CURVES, PARAMETERS
 from uqlob_pipeline.training_runs import ALREADY, train_alone
 
@@ -64,17 +67,19 @@ def train_tracked(
 
     A training that is finished is not done again, and not told again unless its telling was cut short.
     """
-    identity = tracking.stage(plan.key, plan.stage, plan.data_version)
     with only_one(plan.home, say):
         done = plan.finished()
+        identity = tracking.stage(plan.key, plan.stage, plan.data_version)
         if done is not None and not fresh and tracking.is_complete(identity, done.version):
             say(f"{plan}: {ALREADY.format(version=done.version)}")
             return done, tracking.url(identity)
         tracking.flush_pending(say)
-        with stage_under_way(tracking, plan, origin, say) as run:
+        if fresh and (done is not None or plan.directory.exists()):
+            identity = tracking.begin_afresh(plan.key, plan.stage, plan.data_version)
+        with stage_under_way(tracking, lake, plan, identity, origin, say) as run:
 
             def tell(epoch: dict[str, float]) -> None:
-                run.metrics({name: float(value) for name, value in epoch.items()}, step=int(epoch["epoch"]))
+                run.add("epochs", epochs=[_numbers(epoch)], time=now_ms())
                 run.deliver()
 
             # What is to be said of a finished training stands in the journal before the training counts as finished: a kill in
@@ -93,22 +98,28 @@ def train_tracked(
 
 
 @contextmanager
-def stage_under_way(tracking: Tracking, plan: StagePlan, origin: Origin, say: Say) -> Iterator[TrackedRun]:
+def stage_under_way(
+    tracking: Tracking, lake: Lake, plan: StagePlan, identity: RunIdentity, origin: Origin, say: Say
+) -> Iterator[TrackedRun]:
     """The MLflow run of a training, from its settings to how it ended; the same run when the training is resumed."""
-    identity = tracking.stage(plan.key, plan.stage, plan.data_version)
-    journal = plan.home / f"{plan.data_version}-{JOURNAL}"
+    afresh = f"-{identity.training}" if identity.training > 1 else ""
+    journal = plan.home / f"{plan.data_version}{afresh}-{JOURNAL}"
     with tracking.under_way(identity, journal, say) as run:
         profile = tracking.profile
         run.tags(origin.tags(tracking, plan.provenance))
         sections = {"labels": profile.labels.model_dump(mode="json"), "features": profile.features.model_dump(mode="json")}
         run.params({"training": to_dict(profile.training), "splits": profile.splits.model_dump(mode="json"), **sections})
-        run.add("inputs", datasets=_datasets(plan))
+        run.add("inputs", datasets=_datasets(lake, plan))
         run.deliver()
         yield run
 
 
-def _datasets(plan: StagePlan) -> list[dict[str, str]]:
-    """One dataset a split: its days and the version of everything that was read of them."""
+def _numbers(epoch: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in epoch.items()}
+
+
+def _datasets(lake: Lake, plan: StagePlan) -> list[dict[str, str]]:
+    """One dataset a split: its days, its windows, and the version of everything that was read of them."""
     import hashlib
     import json
 
@@ -117,7 +128,13 @@ def _datasets(plan: StagePlan) -> list[dict[str, str]]:
         versions = {name: version for name, version in plan.provenance.inputs.items() if name.startswith(f"{split}/")}
         digest = hashlib.blake2b(json.dumps(versions, sort_keys=True).encode(), digest_size=8).hexdigest()
         source = {"tables": "event_features, window_labels", "symbol": plan.key.symbol, "horizon_s": plan.key.horizon_s}
-        profile = {"days": [day.date.isoformat() for day in days], "versions": versions}
+        counts = [_windows(lake, plan.key, day) for day in days]
+        profile = {
+            "windows": sum(windows for windows, _ in counts),
+            "labelled_windows": sum(labelled for _, labelled in counts),
+            "days": [day.date.isoformat() for day in days],
+            "versions": versions,
+        }
         said.append(
             {
                 "name": f"{plan.key} {split}",
@@ -130,23 +147,32 @@ def _datasets(plan: StagePlan) -> list[dict[str, str]]:
     return said
 
 
+def _windows(lake: Lake, key: ModelKey, day: AssetDay) -> tuple[int, int]:
+    """Windows of a day, and how many of them have a label at the model's horizon."""
+    chosen = [("horizon_s", "=", key.horizon_s)]
+    label = pq.read_table(lake.window_labels(day), columns=["label"], filters=chosen, partitioning=None)["label"]
+    return len(label), len(label) - label.null_count
+
+
 def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> None:
     """Whatever of the epochs was not told yet, what came out, and for a head its registered model."""
-    epochs = [{name: float(value) for name, value in epoch.items()} for epoch in record.history()["epochs"]]
-    run.add("epochs", epochs=epochs, time=now_ms())
-    run.metrics({f"best/{record.metric}": record.best_metric, "best/epoch": record.best_epoch, "steps": record.steps})
-    run.metrics({f"windows/{split}": count for split, count in record.windows.items()})
+    ended = int((record.directory / HISTORY).stat().st_mtime * 1000)  # the same whenever it is told
+    weights = {"path": run.tracking.place(record.best / "weights.safetensors"), "hash": record.weights}
+    run.add("epochs", epochs=[_numbers(epoch) for epoch in record.history()["epochs"]], time=ended)
+    outcome = {f"best/{record.metric}": record.best_metric, "best/epoch": record.best_epoch, "steps": record.steps}
+    run.metrics(outcome | {f"windows/{split}": count for split, count in record.windows.items()}, time=ended)
     run.tags({"uqlob.version": record.version, "uqlob.device": record.history()["device"]})
-    run.artifact(record.best, "checkpoint")
+    run.artifact(record.best, "checkpoint", weights=weights)
     for name in (CURVES, CONFUSION, PARAMETERS):
-        run.artifact(record.directory / name, "figures" if name.endswith(".png") else "tables")
-    run.artifact(plan.home / "model.json", "checkpoint")
+        run.artifact(record.directory / name, "figures" if name.endswith(".png") else "tables", weights=weights)
+    run.artifact(plan.home / RECORD, "checkpoint", weights=weights)
     if plan.stage in HEADS:
         run.add(
             "model",
             name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective),
             objective=plan.objective,
             best=run.tracking.place(record.best),
+            weights=weights,
             version=record.version,
             metric=record.metric,
             value=record.best_metric,

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,18 @@ class Tracking:
         return RunIdentity(str(key), "model", str(key))
 
     def stage(self, key: ModelKey, stage: str, data_version: str) -> RunIdentity:
-        return RunIdentity(f"{key} {stage}", stage, str(key), data_version, self.model(key))
+        """The training of a stage on this data: the first, or the one last begun afresh."""
+        first = RunIdentity(f"{key} {stage}", stage, str(key), data_version, self.model(key))
+        path = self._directory / f"{first.slug}.trainings"
+        training = int(path.read_text()) if path.is_file() else 1
+        return replace(first, name=f"{first.name} ({training})", training=training) if training > 1 else first
+
+    def begin_afresh(self, key: ModelKey, stage: str, data_version: str) -> RunIdentity:
+        """The same data trained on once more: a run of its own, also for whoever goes on with that training."""
+        now = self.stage(key, stage, data_version)
+        with atomic_path(self._directory / f"{replace(now, training=1).slug}.trainings") as temporary:
+            temporary.write_text(str(now.training + 1))
+        return self.stage(key, stage, data_version)
 
     def fits(self, symbol: str) -> RunIdentity:
         return RunIdentity(f"{symbol} bins, scales and thresholds", "fits", symbol)
@@ -197,11 +209,12 @@ class TrackedRun:
     def params(self, section: dict[str, Any]) -> None:
         self.add("params", values={name: str(value) for name, value in flattened(section).items()})
 
-    def metrics(self, values: dict[str, float], step: int = 0) -> None:
-        self.add("metrics", values=values, step=step, time=now_ms())
+    def metrics(self, values: dict[str, float], step: int = 0, time: int | None = None) -> None:
+        """The same values of the same time, told again, are the same points."""
+        self.add("metrics", values=values, step=step, time=time or now_ms())
 
-    def artifact(self, path: Path, to: str = "") -> None:
-        self.add("artifact", path=self.tracking.place(path), to=to or None)
+    def artifact(self, path: Path, to: str = "", **entry: Any) -> None:
+        self.add("artifact", path=self.tracking.place(path), to=to or None, **entry)
 
     def deliver(self, *, now: bool = False) -> bool:
         return self.tracking.deliver(self.journal, self.say, now=now)

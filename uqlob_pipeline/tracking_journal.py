@@ -17,6 +17,7 @@ from uqlob_pipeline.lake import atomic_path
 
 Entry = dict[str, Any]
 READ_BACK = 1 << 16
+TRAINING_TAG = "uqlob.training"
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,20 @@ class RunIdentity:
     key: str  # what it is about: `BTC-USD 5s`, a symbol or a profile
     data_version: str = ""  # where another version is another run
     parent: "RunIdentity | None" = None
+    training: int = 1  # counts the times that the same data was trained on afresh; going on with a training is none
 
     def tags(self) -> dict[str, str]:
         said = {"uqlob.kind": self.kind, "uqlob.key": self.key, "uqlob.data_version": self.data_version}
+        said[TRAINING_TAG] = self._afresh
         return {name: value for name, value in said.items() if value}
 
     @property
     def slug(self) -> str:
-        return "-".join(part for part in (self.kind, self.key.replace(" ", "-"), self.data_version) if part)
+        return "-".join(part for part in (self.kind, self.key.replace(" ", "-"), self.data_version, self._afresh) if part)
+
+    @property
+    def _afresh(self) -> str:
+        return str(self.training) if self.training > 1 else ""
 
     @classmethod
     def from_dict(cls, said: dict[str, Any]) -> "RunIdentity":

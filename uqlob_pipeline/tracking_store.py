@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.tracking_journal import Entry, RunIdentity
+from uqlob_pipeline.lake import Lake, file_hash
+from uqlob_pipeline.tracking_journal import TRAINING_TAG, Entry, RunIdentity
 
 PARAMS_A_BATCH, METRICS_A_BATCH = 100, 1000
 LONGEST_PARAM, LONGEST_TAG = 6000, 5000
@@ -51,8 +51,10 @@ class Store:
         return self.runs[identity]
 
     def _find(self, identity: RunIdentity) -> str | None:
-        found = self.search(identity.tags())
-        return found[0].info.run_id if found else None
+        wanted = identity.tags()
+        # The first training has no number, so that its tags alone would also find those begun afresh.
+        found = [run for run in self.search(wanted) if run.data.tags.get(TRAINING_TAG) == wanted.get(TRAINING_TAG)]
+        return str(found[0].info.run_id) if found else None
 
     def search(self, tags: dict[str, str]) -> list[Any]:
         wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
@@ -71,16 +73,14 @@ class Store:
         getattr(self, f"_take_{entry['op']}")(run_id, identity, entry)
 
     def _take_start(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
-        """Under way (again). Runs of earlier data that never ended belong to processes that died: mark them."""
+        """Under way (again). Others of the same model that never ended belong to processes that died: mark them."""
         self.client.update_run(run_id, status="RUNNING")
         if ENDED_TAG in self.client.get_run(run_id).data.tags:
             self.client.delete_tag(run_id, ENDED_TAG)
         family = {"uqlob.kind": identity.kind, "uqlob.key": identity.key}
         for other in self.search(family):
             if other.info.run_id != run_id and other.info.status == "RUNNING":
-                self.client.set_tag(
-                    other.info.run_id, ENDED_TAG, "its process died; the data has changed since, so it is not resumed"
-                )
+                self.client.set_tag(other.info.run_id, ENDED_TAG, "its process died, and another training has taken its place")
                 self.client.set_terminated(other.info.run_id, "KILLED")
 
     def _take_tags(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
@@ -132,16 +132,23 @@ class Store:
 
     def _take_artifact(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         path = self.lake.root / entry["path"]
+        if self._replaced(entry):
+            return
         if path.is_dir():
             self.client.log_artifacts(run_id, str(path), entry["to"])
-        elif path.exists():  # else a later training has replaced it
+        elif path.exists():
             self.client.log_artifact(run_id, str(path), entry["to"])
+
+    def _replaced(self, entry: Entry) -> bool:
+        """Whether a later training has taken the place of the one that the entry is about, while it waited in the journal."""
+        weights = self.lake.root / entry["weights"]["path"] if entry.get("weights") else None
+        return weights is not None and not (weights.is_file() and file_hash(weights) == entry["weights"]["hash"])
 
     def _take_model(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         from uqlob_pipeline.model_registry import register
 
         best = self.lake.root / entry["best"]
-        if (best / "weights.safetensors").exists():  # else a later training has replaced it
+        if (best / "weights.safetensors").exists() and not self._replaced(entry):
             number = register(self.client, run_id, {**entry, "best": str(best)})
             self._take_tags(run_id, identity, {"values": {"uqlob.registered_model": f"{entry['name']} version {number}"}})
 

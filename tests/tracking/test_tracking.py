@@ -10,7 +10,7 @@ import pytest
 
 from tests.features.synthetic import profile as made_up_profile
 from uqlob_models.outcomes import TrainingInterrupted
-from uqlob_pipeline.lake import Lake, ModelKey
+from uqlob_pipeline.lake import Lake, ModelKey, file_hash
 from uqlob_pipeline.tracking import Tracking, flattened
 from uqlob_pipeline.tracking_journal import Journal, RunIdentity, open_journal
 from uqlob_pipeline.tracking_store import ENDED_TAG
@@ -227,6 +227,20 @@ def test_delivering_twice_after_a_crash_changes_nothing(tracking, tmp_path):
     assert len(client.get_metric_history(told.info.run_id, "loss")) == 1
     assert len(told.inputs.dataset_inputs) == 1
     assert [file.path for file in client.list_artifacts(told.info.run_id, "tables")] == ["tables/table.csv"]
+
+
+def test_what_a_later_training_has_replaced_is_not_told_as_the_earlier_ones(tracking, tmp_path):
+    """Its entry waited in the journal while the same directory was trained in afresh."""
+    run = tracking.open(tracking.stage(ModelKey("ETH-USD", 30), "encoder", "v1"), tmp_path / "a.jsonl")
+    for name in ("kept", "replaced"):
+        weights = tmp_path / name / "weights.safetensors"
+        weights.parent.mkdir()
+        weights.write_bytes(b"first")
+        run.artifact(weights, name, weights={"path": str(weights), "hash": file_hash(weights)})
+    weights.write_bytes(b"second")
+    assert run.deliver(now=True)
+    told = the_run(tracking, run.journal.identity)
+    assert [file.path for file in tracking.store().client.list_artifacts(told.info.run_id)] == ["kept"]
 
 
 def test_processes_that_start_together_make_one_store_one_experiment_and_one_parent(tmp_path):
