@@ -8,9 +8,9 @@ import pytest
 
 from uqlob_pipeline.kraken.dumps import read_lines
 from uqlob_pipeline.kraken.snapshot import RunningBook, parse_message, time_text
+from uqlob_pipeline.kraken.utc_days import DAY_NS, far_ahead
 from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.recorder.dump_file import DAY_NS
-from uqlob_pipeline.recorder.feeds import BookFeed, TradeFeed
+from uqlob_pipeline.recorder.feeds import BadMessage, BookFeed, TradeFeed
 from uqlob_pipeline.recorder.journal import Journal
 from uqlob_pipeline.recorder.practice.server import PracticeServer
 from uqlob_pipeline.recorder.recording import QUIET_NS, Recording
@@ -128,7 +128,52 @@ def test_a_time_far_ahead_opens_no_file(tmp_path, level2_market):
     feed.receive(opening.line, parse_message(opening.line), 1)
     message = parse_message(level2_market.updates[0].line)
     message["data"][0]["timestamp"] = "2099-01-01T00:00:00Z"
-    with pytest.raises(Exception, match="more than a day"):
+    with pytest.raises(BadMessage, match="a day or more ahead"):
         feed.receive(b"{}", message, 2)
     assert feed.files.day == opening.time // DAY_NS
     feed.files.close()
+
+
+def test_a_snapshot_far_ahead_of_the_stream_and_the_clock_opens_no_file(tmp_path, level2_market):
+    opening = level2_market.opening["SOL/USD"]
+    feed = BookFeed(Lake(tmp_path), "book", "SOL-USD", 25, {})
+    feed.receive(opening.line, parse_message(opening.line), opening.time)
+    message = parse_message(opening.line)
+    message["data"][0]["timestamp"] = time_text(opening.time + 3 * DAY_NS)
+    with pytest.raises(BadMessage, match="a day or more ahead"):
+        feed.receive(b"{}", message, opening.time + 1)
+    feed.lose("connection")
+    feed.receive(b"{}", message, opening.time + 3 * DAY_NS)  # after an outage of three days
+    assert feed.files.day == opening.time // DAY_NS + 3
+    feed.files.close()
+
+
+def test_a_print_far_ahead_moves_no_day_and_counts_no_missed_trades(tmp_path):
+    lake = Lake(tmp_path)
+    feed = TradeFeed(lake, "BTC-USD")
+    wrong = trade((900, MIDNIGHT + 73 * 365 * DAY_NS))
+    for line in (trade((1, MIDNIGHT)), trade((2, MIDNIGHT + 1000))):
+        feed.receive(line, parse_message(line), MIDNIGHT)
+    with pytest.raises(BadMessage, match="a day or more ahead"):
+        feed.receive(wrong, parse_message(wrong), MIDNIGHT)
+    later = trade((3, MIDNIGHT + 2000))
+    feed.receive(later, parse_message(later), MIDNIGHT)
+    feed.files.close()
+    assert [path.parent.name for path in (tmp_path / "raw" / "trade" / "BTC-USD").glob("*/*")] == [NEXT_DAY.isoformat()]
+    assert (feed.statistics.messages, feed.statistics.malformed, feed.statistics.missed_trades) == (3, 1, 0)
+
+
+def test_a_pair_that_nobody_traded_for_two_days_goes_on(tmp_path):
+    feed = TradeFeed(Lake(tmp_path), "BTC-USD")
+    for time in (MIDNIGHT, MIDNIGHT + 2 * DAY_NS):
+        line = trade((time // DAY_NS, time))
+        feed.receive(line, parse_message(line), time + 1)
+    assert feed.files.day == MIDNIGHT // DAY_NS + 2
+    feed.files.close()
+
+
+def test_a_day_ahead_is_far_whatever_clocks_there_are():
+    assert far_ahead(DAY_NS + 5, 5)
+    assert not far_ahead(DAY_NS + 4, 5)
+    assert not far_ahead(DAY_NS + 5, 5, 6)
+    assert not far_ahead(DAY_NS + 5, -1, 1), "a stream's first message is believed"

@@ -1,6 +1,5 @@
 """Dump files as they grow: whole zstd frames, so that whatever stands on disk can be read, whenever the process dies."""
 
-import datetime as dt
 import fcntl
 import os
 from collections.abc import Iterator
@@ -9,23 +8,12 @@ from pathlib import Path
 
 import zstandard
 
+from uqlob_pipeline.kraken.utc_days import date_of, start_time
 from uqlob_pipeline.lake import AssetDay, Channel, Lake
 from uqlob_pipeline.recorder.settings import RecorderError
 from uqlob_pipeline.recorder.statistics import FeedStatistics
 
-DAY_NS = 86_400 * 10**9
 FRAME_BYTES = 1 << 20  # a fuller buffer is written at once: memory stays bounded at any rate
-
-
-def date_of(day: int) -> dt.date:
-    """The date of a day since 1970."""
-    return dt.date.fromordinal(719_163 + day)
-
-
-def start_time(time: int) -> str:
-    """A file's name in order of time: 20260301T000000.000000Z."""
-    seconds, rest = divmod(time, 10**9)
-    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y%m%dT%H%M%S}.{rest // 1000:06d}Z"
 
 
 @contextmanager

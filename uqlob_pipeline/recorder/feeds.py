@@ -9,8 +9,9 @@ from collections import deque
 from typing import Any
 
 from uqlob_pipeline.kraken.snapshot import BookChannel, RunningBook, message_time, time_of, wire_symbol
+from uqlob_pipeline.kraken.utc_days import DAY_NS, far_ahead
 from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.recorder.dump_file import DAY_NS, DayFiles
+from uqlob_pipeline.recorder.dump_file import DayFiles
 from uqlob_pipeline.recorder.statistics import FeedStatistics
 
 CARRIED_NS = 10**9  # prints that a day takes over from the one before
@@ -107,12 +108,12 @@ class BookFeed(Feed):
             time = message_time(message, self.time)
             if time < 0:
                 time = received_at
+            if far_ahead(time, self.time, received_at):
+                raise ValueError(f"its time is a day or more ahead of the stream and of this machine's clock: {time}")
             if fresh:
                 book = self._new_book()
             else:
                 assert self.book is not None
-                if time >= self.time + DAY_NS:
-                    raise ValueError(f"its time is more than a day after the message before it: {time}")
                 book = self.book
                 if time // DAY_NS > self.files.day:
                     self.turn_day(time // DAY_NS, received_at)
@@ -171,6 +172,7 @@ class TradeFeed(Feed):
         self.statistics = FeedStatistics("trade", symbol)
         self.files = DayFiles(lake, "trade", symbol, self.statistics, compression_level)
         self.live = False
+        self.time = -1  # of the newest print
         self._last_id: int | None = None
         self._recent: deque[tuple[int, bytes]] = deque()
 
@@ -191,17 +193,20 @@ class TradeFeed(Feed):
             prints = [
                 (int(one["trade_id"]), time_of(one["timestamp"])) for one in message["data"] if one["symbol"] == self.symbol
             ]
+            newest = max((time for _, time in prints), default=-1)
+            if far_ahead(newest, self.time, received_at):
+                raise ValueError(f"its time is a day or more ahead of the stream and of this machine's clock: {newest}")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             statistics.malformed += 1
             raise BadMessage("malformed", f"{type(error).__name__}: {error}") from error
         if not prints:
             return
+        self.time = max(newest, self.time)
         for trade_id, _ in sorted(prints):
             if self._last_id is not None and trade_id > self._last_id + 1:
                 statistics.missed_trades += trade_id - self._last_id - 1
                 statistics.gaps["missed trades"] += 1
             self._last_id = max(self._last_id or 0, trade_id)
-        newest = max(time for _, time in prints)
         statistics.messages += 1
         if message.get("type") != "snapshot":
             statistics.heard(received_at, newest)

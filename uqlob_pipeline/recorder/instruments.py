@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from uqlob_pipeline.kraken.utc_days import start_time
 from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.recorder.dump_file import append_line, start_time
+from uqlob_pipeline.recorder.dump_file import append_line
 from uqlob_pipeline.recorder.feeds import BadMessage, Feed, spliced
 from uqlob_pipeline.recorder.statistics import FeedStatistics
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from uqlob_pipeline.kraken.snapshot import wire_symbol
+from uqlob_pipeline.kraken.utc_days import DAY_NS
 from uqlob_pipeline.lake import Lake
 from uqlob_pipeline.recorder.connection import Connection
 from uqlob_pipeline.recorder.credentials import TokenSource
-from uqlob_pipeline.recorder.dump_file import DAY_NS, DayFiles, sync
+from uqlob_pipeline.recorder.dump_file import DayFiles, sync
 from uqlob_pipeline.recorder.feeds import BookFeed, Feed, TradeFeed
 from uqlob_pipeline.recorder.instruments import InstrumentFeed
 from uqlob_pipeline.recorder.journal import Journal

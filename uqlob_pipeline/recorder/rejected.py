@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from uqlob_pipeline.recorder.dump_file import DAY_NS, append_line, date_of
+from uqlob_pipeline.kraken.utc_days import DAY_NS, date_of
+from uqlob_pipeline.recorder.dump_file import append_line
 
 MAX_LINES_A_DAY = 1000
 MAX_LINE_BYTES = 1 << 16
