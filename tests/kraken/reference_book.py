@@ -132,9 +132,12 @@ class Replay:
             emitted = []
             for name in ("bids", "asks"):
                 before = book.prices(name)
+                of_side = []
                 for entry in data[name]:
-                    rows = self.order(book, name, entry, ts, before) if self.level3 else self.level(book, name, entry, ts, before)
-                    emitted.extend(row for row in rows if row[4] <= self.max_level)
+                    of_side += self.order(book, name, entry, ts, before) if self.level3 else self.level(book, name, entry, ts)
+                if not self.level3:
+                    of_side = self.without_returned(book, name, of_side, before)
+                emitted.extend(row for row in of_side if row[4] <= self.max_level)
             book.cut()
             if book.bids and book.asks:
                 touch = (book.prices("bids")[0], book.prices("asks")[0])
@@ -221,7 +224,16 @@ class Replay:
         kind = 3 if self.order_executed(where, order.price, lots, ts) else 2
         return [(kind, 0 if where == "bids" else 1, int(order.price / self.tick), lots, level)]
 
-    def level(self, book: ReferenceBook, name: str, entry: dict, ts: int, before: list[Decimal]) -> list[tuple[int, ...]]:
+    def without_returned(
+        self, book: ReferenceBook, name: str, rows: list[tuple[int, ...]], before: list[Decimal]
+    ) -> list[tuple[int, ...]]:
+        """Level 2: an add beyond the worst level that stood, on a side that the whole message leaves full, only came back."""
+        if not before or len(book.prices(name)) < self.depth:
+            return rows
+        worst = int(before[-1] / self.tick)
+        return [row for row in rows if not (row[0] == 0 and (row[2] < worst if name == "bids" else row[2] > worst))]
+
+    def level(self, book: ReferenceBook, name: str, entry: dict, ts: int) -> list[tuple[int, ...]]:
         price, qty, side = entry["price"], entry["qty"], 0 if name == "bids" else 1
         level, found = book.rank(name, price), book.find(level_id(price))
         ticks = int(price / self.tick)
@@ -229,9 +241,6 @@ class Replay:
             if qty == 0:
                 return []
             book.side(name).append(Order(level_id(price), price, qty))
-            beyond = bool(before) and (price < before[-1] if name == "bids" else price > before[-1])
-            if beyond and len(book.prices(name)) >= self.depth:
-                return []
             return [(0, side, ticks, self.lots(qty), level)]
         cut = self.lots(found[1].qty - qty)
         found[1].qty = qty

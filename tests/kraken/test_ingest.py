@@ -247,6 +247,23 @@ def test_a_print_explains_the_removals_it_paid_for_and_never_one_before_it(lake:
     assert report.executions == 2
 
 
+def test_levels_that_come_back_together_into_a_full_depth_are_no_events(lake: Lake) -> None:
+    stream = Stream("book", depth=10)
+    asks = [(f"{100 + i / 10:.1f}", "1") for i in range(1, 11)]
+    stream.snapshot(SNAPSHOT[0], asks)
+    swept = stream.book.asks[:2]
+    back = [stream._order("101.1", "2"), stream._order("101.2", "2")]
+    stream.book.asks = [*stream.book.asks[2:], *back]
+    gone = [Order(order.id, order.price, Decimal(0)) for order in swept]
+    stream.now += 1_000_000
+    stream._message("update", [], [stream.entry(order) for order in [*gone, *back]])
+    write_dump(lake, "book", lines_of(stream))
+    report = ingest(lake)
+    table = pq.read_table(lake.book_events(DAY))
+    assert table["type"].to_pylist() == [2, 2]
+    assert (report.republished, report.checksums_failed) == (2, 0)
+
+
 def level2_sweep(*trades: str, removed: str) -> Stream:
     """A best ask of 1 that shrinks by `removed` in one message, and the prints of that moment."""
     stream = Stream("book")

@@ -162,7 +162,8 @@ def apply_levels(
     print_left,
     rules,
 ):
-    """Level 2: the same by price level; which adds came back from beyond the depth is known after the message."""
+    """Level 2: the same by price level."""
+    begun, beyond, unseen = state[S.ROWS], 0, 0  # adds beyond the worst level that stood; those among them below max_level
     for i in range(first, last):
         ticks, lots = side_ticks[i], side_lots[i]
         level = rank(size, levels, side, ticks)
@@ -174,9 +175,11 @@ def apply_levels(
         kind, emitted = MODIFY, lots
         if stood == 0:
             kind = ADD
-            if good < worst and size[side] >= depth:
-                counters[C.REPUBLISHED] += 1
-                continue
+            if good < worst:
+                beyond += 1
+                if level > rules.max_level:
+                    unseen += 1
+                    continue
         elif lots < stood:
             cut = stood - lots
             executed = _executed(side, ticks, cut, ts, print_ts, print_side, print_ticks, print_left, state, rules)
@@ -194,3 +197,18 @@ def apply_levels(
             counters[C.BEYOND_DEPTH] += 1
         else:
             _emit(rows, state, kind, side, ticks, emitted, level)
+    if beyond == 0:
+        return
+    if size[side] < depth:  # the side has room: these levels are new
+        counters[C.BEYOND_DEPTH] += unseen
+        return
+    counters[C.REPUBLISHED] += beyond  # the side is full to its depth: they only came back into it
+    kept = begun
+    for r in range(begun, state[S.ROWS]):
+        good = rows[r, R.PRICE_TICKS] if side == BID else -rows[r, R.PRICE_TICKS]
+        if rows[r, R.TYPE] == ADD and good < worst:
+            continue
+        for field in (R.TYPE, R.SIDE, R.PRICE_TICKS, R.LOTS, R.LEVEL):
+            rows[kept, field] = rows[r, field]
+        kept += 1
+    state[S.ROWS] = kept
