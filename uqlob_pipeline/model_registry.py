@@ -1,4 +1,4 @@
-"""Fine-tuned models in MLflow's registry: logged from code and safetensors, one version a training, `champion` the best."""
+"""Fine-tuned models in MLflow's registry: logged from code and safetensors, one version a training, `champion` the one to use."""
 
 import json
 import os
@@ -15,21 +15,24 @@ SERVED = Path(__file__).parent / "pyfunc.py"
 CHAMPION = "champion"
 REQUIREMENTS = ("mlflow", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "torch")
 VERSION_TAG, METRIC_TAG = "uqlob.version", "uqlob.validation_metric"
+PROFILE_TAG, VALIDATION_TAG = "uqlob.profile", "uqlob.validation_data"
 
 
-def registered_name(symbol: str, horizon_s: int, head: str) -> str:
-    return f"uqlob-{symbol}-{horizon_s}s-{head}"
+def registered_name(symbol: str, horizon_s: int, head: str, profile: str) -> str:
+    """With the profile in it: a tracking server may be shared, and a simulated market's model is no rival of a real one's."""
+    return f"uqlob-{symbol}-{horizon_s}s-{head}-{profile}"
 
 
 def register(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     """Log and register the weights of `entry` unless this very training is registered already; returns the version.
 
-    `champion` moves to it if its validation metric is at least that of the champion.
+    `champion` moves to it if its validation metric is at least that of the champion, where both were measured on the same
+    validation data. Where they were not, their metrics do not compare, and the one registered last is the champion.
     """
     name = entry["name"]
     known = {found.tags.get(VERSION_TAG): str(found.version) for found in client.search_model_versions(f"name = '{name}'")}
     number = known.get(entry["version"]) or _log(client, run_id, entry)
-    _crown(client, name, number, float(entry["value"]))
+    _crown(client, name, number, float(entry["value"]), entry["validation"])
     return number
 
 
@@ -43,6 +46,7 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     # Loading the model once more to list the environment variables it reads costs seconds and finds none.
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
     tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
+    tags |= {PROFILE_TAG: entry["profile"], VALIDATION_TAG: entry["validation"]}
     with warnings.catch_warnings(), current_store(client.tracking_uri):
         warnings.filterwarnings("ignore", message=".*type hint", category=UserWarning)  # the signature says more than hints could
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
@@ -76,14 +80,20 @@ def current_store(uri: str) -> Iterator[None]:
         mlflow.set_tracking_uri(before)  # None unsets both
 
 
-def _crown(client: Any, name: str, number: str, value: float) -> None:
+def _crown(client: Any, name: str, number: str, value: float, validation: str) -> None:
     from mlflow.exceptions import MlflowException
 
     try:
         champion = client.get_model_version_by_alias(name, CHAMPION)
     except MlflowException:
         champion = None
-    if champion is None or value >= float(champion.tags.get(METRIC_TAG, "-inf")):
+    if champion is None:
+        better = True
+    elif champion.tags.get(VALIDATION_TAG) == validation:
+        better = value >= float(champion.tags[METRIC_TAG])
+    else:
+        better = int(number) > int(champion.version)
+    if better:
         client.set_registered_model_alias(name, CHAMPION, number)
 
 

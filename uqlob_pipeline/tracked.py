@@ -1,5 +1,7 @@
 """What each asset tells MLflow, in one place: parameters, inputs, metrics, artefacts and the links back to Dagster."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from uqlob_pipeline.forecasts import PredictionsDone
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance
 from uqlob_pipeline.model_inputs import Say
 from uqlob_pipeline.model_registry import registered_name
+from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.stages import HEADS, HISTORY, RECORD, StagePlan, StageRecord, only_one, read_record
 from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.tracking_journal import RunIdentity
@@ -120,13 +123,9 @@ def _numbers(epoch: dict[str, Any]) -> dict[str, float]:
 
 def _datasets(lake: Lake, plan: StagePlan) -> list[dict[str, str]]:
     """One dataset a split: its days, its windows, and the version of everything that was read of them."""
-    import hashlib
-    import json
-
     said = []
     for split, days in plan.inputs.days.items():
         versions = {name: version for name, version in plan.provenance.inputs.items() if name.startswith(f"{split}/")}
-        digest = hashlib.blake2b(json.dumps(versions, sort_keys=True).encode(), digest_size=8).hexdigest()
         source = {"tables": "event_features, window_labels", "symbol": plan.key.symbol, "horizon_s": plan.key.horizon_s}
         counts = [_windows(lake, plan.key, day) for day in days]
         profile = {
@@ -138,13 +137,24 @@ def _datasets(lake: Lake, plan: StagePlan) -> list[dict[str, str]]:
         said.append(
             {
                 "name": f"{plan.key} {split}",
-                "digest": digest,
+                "digest": _digest(versions),
                 "source": json.dumps(source),
                 "profile": json.dumps(profile)[:65_000],
                 "context": CONTEXTS[split],
             }
         )
     return said
+
+
+def validation_version(profile: Profile, plan: StagePlan) -> str:
+    """Changes with whatever the validation metric is measured on and weighted by: metrics compare where it is the same."""
+    data = {name: version for name, version in plan.provenance.inputs.items() if name.startswith("validation/")}
+    keys = ("training.loss.p", "training.loss.w_max", "training.head.context", "labels.latency_us")
+    return _digest(data | {"settings": profile.settings_version(*keys)})
+
+
+def _digest(versions: dict[str, str]) -> str:
+    return hashlib.blake2b(json.dumps(versions, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _windows(lake: Lake, key: ModelKey, day: AssetDay) -> tuple[int, int]:
@@ -169,7 +179,9 @@ def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> Non
     if plan.stage in HEADS:
         run.add(
             "model",
-            name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective),
+            name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective, run.tracking.profile.name),
+            profile=run.tracking.profile.name,
+            validation=validation_version(run.tracking.profile, plan),
             objective=plan.objective,
             best=run.tracking.place(record.best),
             weights=weights,

@@ -193,7 +193,7 @@ def test_a_server_that_is_killed_during_training_gets_everything_when_it_is_back
         assert run.info.status == "FINISHED"
         told = tracking.store().client.get_metric_history(run.info.run_id, "epoch")
         assert sorted(point.step for point in told) == [1, 2]
-        champion = tracking.store().client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression", "champion")
+        champion = tracking.store().client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression-tiny", "champion")
         assert champion.tags["uqlob.version"] == record.version
     finally:
         if server.poll() is None:

@@ -1,5 +1,6 @@
 """The registered models: complete by themselves, the same numbers in a fresh process, and a champion that only improves."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,8 +13,9 @@ from tests.end_to_end.tiny_market import KEY
 from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_classification, predict_regression
 from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
-from uqlob_pipeline.model_registry import CHAMPION, METRIC_TAG, current_store, register
-from uqlob_pipeline.stages import read_record
+from uqlob_pipeline.model_registry import CHAMPION, PROFILE_TAG, VALIDATION_TAG, current_store, register
+from uqlob_pipeline.stages import plan_stage, read_record
+from uqlob_pipeline.tracked import validation_version
 from uqlob_pipeline.tracking import Tracking
 
 SERVE = """
@@ -67,7 +69,7 @@ def served(tracking: Tracking, name: str, instances, tmp_path) -> dict:
 
 def test_the_regression_model_gives_the_same_numbers_in_a_fresh_process(trained, profile, dataset, targets, instances, tmp_path):
     lake, _ = trained
-    found = served(Tracking(lake, profile), "uqlob-BTC-USD-5s-regression", instances, tmp_path)
+    found = served(Tracking(lake, profile), "uqlob-BTC-USD-5s-regression-tiny", instances, tmp_path)
     model = load_model(read_record(lake.model("uq_regression", KEY)).best).uq_model()
     wanted = predict_regression(model, dataset, targets)
     columns = {name: np.array(values) for name, values in found["columns"].items()}
@@ -83,7 +85,7 @@ def test_the_classification_model_gives_the_same_numbers_in_a_fresh_process(
     trained, profile, dataset, targets, instances, tmp_path
 ):
     lake, _ = trained
-    found = served(Tracking(lake, profile), "uqlob-BTC-USD-5s-classification", instances, tmp_path)
+    found = served(Tracking(lake, profile), "uqlob-BTC-USD-5s-classification-tiny", instances, tmp_path)
     model = load_model(read_record(lake.model("uq_classification", KEY)).best).uq_model()
     wanted = predict_classification(model, dataset, targets).probabilities
     columns = found["columns"]
@@ -98,7 +100,7 @@ def test_nothing_in_the_registered_model_is_pickled_and_it_has_a_signature(train
 
     lake, _ = trained
     client = Tracking(lake, profile).store().client
-    version = client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression", CHAMPION)
+    version = client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression-tiny", CHAMPION)
     with current_store(client.tracking_uri):
         info = mlflow.models.get_model_info(version.source)
     assert [spec.name for spec in info.signature.inputs.inputs] == ["tokens", "continuous", "context_displacement"]
@@ -109,24 +111,54 @@ def test_nothing_in_the_registered_model_is_pickled_and_it_has_a_signature(train
     assert not [name for name in files if name.endswith((".pkl", ".pickle", ".pt", ".pth"))]
 
 
-def test_the_champion_moves_only_to_a_model_at_least_as_good(trained, profile):
+@pytest.fixture(scope="module")
+def champion_after(trained, profile):
+    """Registers a version with a validation metric on some validation data; returns the version that is champion then."""
     lake, _ = trained
     store = Tracking(lake, profile).store()
     record = read_record(lake.model("uq_regression", KEY))
     (run,) = store.search({"uqlob.kind": "uq_regression"})
 
-    def crowned(version: str, value: float) -> str:
-        entry = {"name": "champion-of-test", "objective": "regression", "best": str(record.best), "metric": "weighted_r2"}
-        register(store.client, run.info.run_id, {**entry, "version": version, "value": value})
-        return store.client.get_model_version_by_alias("champion-of-test", CHAMPION).tags[METRIC_TAG]
+    def after(name: str, version: str, value: float, validation: str = "days") -> str:
+        entry = {"name": name, "objective": "regression", "best": str(record.best), "metric": "weighted_r2", "profile": "tiny"}
+        register(store.client, run.info.run_id, {**entry, "version": version, "value": value, "validation": validation})
+        return store.client.get_model_version_by_alias(name, CHAMPION).tags["uqlob.version"]
 
-    assert crowned("a", 0.1) == "0.1"
+    after.client = store.client
+    return after
+
+
+def test_the_champion_moves_only_to_a_model_at_least_as_good(champion_after):
+    name = "champion-of-test"
+    assert champion_after(name, "a", 0.1) == "a"
     assert "MLFLOW_TRACKING_URI" not in os.environ  # or every later lake of this process would be told to this store
-    assert crowned("b", 0.05) == "0.1"
-    assert crowned("c", 0.1) == "0.1"
-    assert store.client.get_model_version_by_alias("champion-of-test", CHAMPION).tags["uqlob.version"] == "c"
-    assert crowned("c", 0.1) == "0.1"
-    assert len(store.client.search_model_versions("name = 'champion-of-test'")) == 3  # the last was known already
+    assert champion_after(name, "b", 0.05) == "a"
+    assert champion_after(name, "c", 0.1) == "c"
+    assert champion_after(name, "c", 0.1) == "c"
+    assert len(champion_after.client.search_model_versions(f"name = '{name}'")) == 3  # the last was known already
+
+
+def test_metrics_on_other_validation_data_do_not_compare_and_the_newest_is_champion(champion_after):
+    name = "champion-of-other-days"
+    assert champion_after(name, "a", 0.1) == "a"
+    assert champion_after(name, "b", 0.05, "later days") == "b"
+    assert champion_after(name, "a", 0.1) == "b"  # told again: it is no newer for that
+    assert champion_after(name, "c", 0.04, "later days") == "b"
+
+
+def test_models_are_registered_by_profile_with_what_they_were_validated_on(trained, profile):
+    lake, _ = trained
+    client = Tracking(lake, profile).store().client
+    found = client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression-tiny", CHAMPION)
+    plan = plan_stage(lake, profile, KEY, "uq_regression")
+    assert found.tags[PROFILE_TAG] == "tiny"
+    assert found.tags[VALIDATION_TAG] == validation_version(profile, plan)
+    loss = dataclasses.replace(profile.training.loss, p=3)
+    reweighted = profile.model_copy(update={"training": dataclasses.replace(profile.training, loss=loss)})
+    assert validation_version(reweighted, plan) != found.tags[VALIDATION_TAG]
+    moved = {name: "other" if name.startswith("train/") else version for name, version in plan.provenance.inputs.items()}
+    trained_otherwise = dataclasses.replace(plan, provenance=dataclasses.replace(plan.provenance, inputs=moved))
+    assert validation_version(profile, trained_otherwise) == found.tags[VALIDATION_TAG]
 
 
 def test_mlflow_holds_every_artefact_of_the_pipeline(trained, profile):
