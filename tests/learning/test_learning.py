@@ -1,6 +1,7 @@
 """Something real is learned from dumps to forecasts, and the benchmark's figures are what they say."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from uqlob_models.training import train
 from uqlob_pipeline.benchmarks.learning import targets
 from uqlob_pipeline.benchmarks.learning_baseline import event_kinds, window_summaries
 from uqlob_pipeline.benchmarks.learning_context import ARMS, arm_config, compared, context_gain, density, freeze, train_head
-from uqlob_pipeline.benchmarks.learning_figures import difference_error, regression_figures
+from uqlob_pipeline.benchmarks.learning_figures import difference_error, encoder_figures, regression_figures
 from uqlob_pipeline.benchmarks.learning_market import LearningMarket, market_profile, market_windows
 
 
@@ -131,20 +132,55 @@ def test_the_model_kept_is_of_an_epoch_that_may_be_kept(tmp_path: Path) -> None:
     assert train("pretraining", toy, never, tmp_path / "last").best_epoch == 2
 
 
-def test_targets_are_judged_by_the_figures() -> None:
-    def gain(value: float, lower: float | None = -0.1) -> dict[str, float | None]:
-        return {"value": value, "lower": lower, "upper": 0.3}
+def gain(value: float, lower: float | None = -0.1) -> dict[str, float | None]:
+    return {"value": value, "lower": lower, "upper": 0.3}
 
-    report = {
+
+@pytest.fixture
+def met_report() -> dict[str, Any]:
+    """The figures that targets look at, all of them met."""
+    return {
         "encoder": {"over_prior": 0.15, "over_boosting": -0.01},
         "regression": {"cov68": 0.7, "top_decile_gain": gain(0.2)},
         "context": {
             "regime_on": {"beats_both_by_more_than_the_spread": True},
-            "regime_off": {"beats_both_by_more_than_the_spread": False},
+            "regime_off": {"gain_over_shuffled_labels": 0.005, "spread_of_seeds": 0.03},
         },
         "null_market": {"top_decile_gain_over_share": gain(0.01)},
     }
+
+
+def test_targets_are_judged_by_the_figures(met_report) -> None:
+    report = met_report
     assert all(targets(report).values())
     report["regression"] = {"cov68": 0.76, "top_decile_gain": gain(0.04)}
     report["null_market"] = {"top_decile_gain_over_share": gain(0.2, lower=0.1)}
     assert list(targets(report).values()) == [True, True, False, False, True, True, False]
+
+
+def test_a_target_is_not_met_for_lack_of_evidence(met_report) -> None:
+    met_report["null_market"]["top_decile_gain_over_share"] = {"value": 0.01, "lower": None, "upper": None}
+    assert list(targets(met_report).values()) == [*[True] * 6, False]
+    met_report["regression"]["top_decile_gain"]["value"] = None
+    assert list(targets(met_report).values()) == [True, True, True, False, True, True, False]
+
+
+def test_without_the_regime_context_labels_that_tell_something_miss_the_target(met_report) -> None:
+    """Also where the context does not beat both others: shuffled labels have nothing that would be lost with the regime."""
+    met_report["context"]["regime_off"] = {
+        "beats_both_by_more_than_the_spread": False,
+        "gain_over_no_context": 0.0,
+        "gain_over_shuffled_labels": 0.05,
+        "spread_of_seeds": 0.03,
+    }
+    assert list(targets(met_report).values()) == [*[True] * 5, False, True]
+
+
+def test_the_encoder_is_judged_on_windows_that_chose_no_epoch(tmp_path: Path) -> None:
+    toy, settings = dataset(n=240), config(pretraining=stage(epochs=1))
+    encoder = load_model(train("pretraining", toy, settings, tmp_path).model).encoder()
+    found = encoder_figures(encoder, toy)
+    half = toy.targets("calibration", 0)
+    predicted = predict_encoder(encoder, toy, half).probabilities.argmax(axis=1)
+    assert found["calibration_targets"] == len(half)
+    assert found["macro_f1"] == metrics.macro_f1(toy.label[half], predicted)
