@@ -122,6 +122,16 @@ def test_garbage_lines_are_quarantined_with_file_and_line(lake: Lake) -> None:
     assert [(bad["file"].split("/")[-1], bad["line"]) for bad in kept] == [("a.jsonl", 12), ("a.jsonl", 21)]
 
 
+def test_an_update_whose_order_names_no_event_is_a_bad_line_and_removes_nothing(lake: Lake) -> None:
+    stream = stream_of(4)
+    best = stream.book.bids[0]
+    nameless = wire({**stream.messages[-1], "data": [{**stream.messages[-1]["data"][0], "bids": [stream.entry(best)]}]})
+    lines = lines_of(stream)
+    write_dump(lake, "level3", [*lines[:-1], nameless, nameless.replace(b'"order_id"', b'"event":null,"order_id"'), lines[-1]])
+    report = ingest(lake, profile(max_quarantine_rate=0.5))
+    assert (report.quarantined, report.rows, report.checksums_failed) == (2, 4, 0)
+
+
 def test_too_many_garbage_lines_fail_the_day_and_leave_the_old_file(lake: Lake) -> None:
     lines = lines_of(stream_of(50))
     write_dump(lake, "level3", lines)

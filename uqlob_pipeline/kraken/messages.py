@@ -28,7 +28,7 @@ class Orders:
     """One side's orders of a batch, message after message."""
 
     start: np.ndarray  # (messages + 1,) where each message's orders begin
-    event: np.ndarray  # add, modify, delete; level 2 has none
+    event: np.ndarray  # add, modify, delete; UNKNOWN_EVENT where none is named, 0 throughout level 2
     key: np.ndarray  # 64-bit hash of the order id
     price: np.ndarray  # in 10^-8
     qty: np.ndarray  # in 10^-8
@@ -75,6 +75,10 @@ def read_batch(batch: pa.RecordBatch, channel: str, symbol: str) -> Batch:
         bad_order = np.flatnonzero(~orders.valid)
         if len(bad_order):
             kind[np.searchsorted(orders.start, bad_order, side="right") - 1] = BAD
+        nameless = np.flatnonzero(orders.event == UNKNOWN_EVENT)
+        if len(nameless):  # a snapshot's orders name no event, an update's must
+            messages = np.searchsorted(orders.start, nameless, side="right") - 1
+            kind[messages[kind[messages] == UPDATE]] = BAD
 
     ack_depth = np.where(_codes(batch.column("ack_symbol"), (symbol.encode(),)) == 0, _integers(batch.column("ack_depth")), 0)
     return Batch(
@@ -107,7 +111,7 @@ def _orders(column: pa.ListArray, channel: str) -> Orders:
     event = _codes(orders.field("event"), (b"add", b"modify", b"delete"))
     key = _hashes(orders.field("order_id"))
     valid &= ~_nulls(orders.field("order_id"))
-    valid &= _nulls(orders.field("event")) | (event <= DELETE)  # a snapshot's orders name no event
+    valid &= _nulls(orders.field("event")) | (event <= DELETE)
     return Orders(start, event, key, price, qty, _times(orders.field("timestamp")), valid)
 
 
