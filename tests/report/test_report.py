@@ -5,14 +5,19 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from synthetic_lake import PARAMETERS, SETTINGS, fill_lake
 from typer.testing import CliRunner
 
+from uqlob_models.bootstrap import Bootstrap
 from uqlob_pipeline.lake import Lake, ModelKey
 from uqlob_pipeline.report import cells, read_report_inputs
 from uqlob_pipeline.report.page import build_report
+from uqlob_pipeline.report.pooling import pool
+from uqlob_pipeline.report.summary import findings
+from uqlob_pipeline.report.tables import directional_f1_view
 
 SHOWN = {
     "directional-f1": cells.two_places,
@@ -202,6 +207,46 @@ def test_the_summary_says_where_gating_adds_skill_and_where_it_does_not(page, tm
     assert "In 0 it surely" in useless.text
     assert "gating adds skill" not in useless.text
     assert "gating does not surely add to what the full set has, for BTC-USD 5 s (regression)" in useless.text
+
+
+def changed_scores(inputs, change):
+    """The inputs with every row of their scores put through `change`."""
+    from dataclasses import replace
+
+    changed = {}
+    for key, tables in inputs.evaluations.items():
+        rows = [change(row) for row in tables.scores.to_pylist()]
+        changed[key] = replace(tables, scores=pa.Table.from_pylist(rows, tables.scores.schema))
+    return replace(inputs, evaluations=changed)
+
+
+def test_without_intervals_the_summary_says_that_it_cannot_tell(lake, tmp_path):
+    """No replicates, and coverage as it should be: nothing fails, and nothing is known to work."""
+
+    def without_interval(row):
+        nominal = {"cov68": 0.68, "cov95": 0.95}.get(row["metric"], row["value"])
+        return row | {"lower": None, "upper": None, "value": nominal}
+
+    inputs = changed_scores(inputs_of(lake), without_interval)
+    own = pa.concat_tables([tables.scores for tables in inputs.evaluations.values()])
+    pooled = pool(inputs.evaluations, Bootstrap(replicates=0)).scores
+    gating, where_not = findings(inputs, cells.Scores(pa.concat_tables([pooled, own])))[-2:]
+    assert "Whether gating works cannot be told for BTC-USD 5 s (regression), BTC-USD 5 s (class" in where_not.sentences[0]
+    assert not any("Nowhere" in sentence for sentence in where_not.sentences)
+    assert where_not.tone == "plain"
+    assert gating.tone == "plain"
+    assert "In 4 there is no interval, so that this cannot be told." in gating.sentences
+
+
+def test_a_head_that_never_gets_a_direction_right_is_shown(lake):
+    def hopeless(row):
+        return row | {"value": 0.0} if (row["head"], row["metric"]) == ("classification", "directional_f1") else row
+
+    inputs = changed_scores(inputs_of(lake), hopeless)
+    scores = cells.Scores(pa.concat_tables([tables.scores for tables in inputs.evaluations.values()]))
+    view = directional_f1_view(scores, [5], "BTC-USD")
+    assert [cell.text for cell in view.headings[1]] == ["", "UQ-regression", "UQ-classification"]
+    assert "0.00" in [cell.text for cell in view.rows[0]]
 
 
 def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, lake):

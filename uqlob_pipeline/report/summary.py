@@ -125,15 +125,16 @@ def _coverage(scores: Scores, horizons: Sequence[int]) -> Finding:
 
 def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
     """What the most confident tenth is worth, against the full set and against both references."""
-    rows, raised, skilled = [], 0, 0
+    rows, raised, skilled, unknown = [], 0, 0, 0
     for horizon in horizons:
         for head in HEADS:
             key = (POOLED, horizon, head, "percentile")
             full, top = (scores.get(*key, gate, "directional_f1") for gate in (0, 90))
             if full is None or top is None:
                 continue
-            verdict, good = _skill(scores.bounds(*key, 90, "directional_f1_over_share_gain"))
-            raised, skilled = raised + (top > full), skilled + good
+            bounds = scores.bounds(*key, 90, "directional_f1_over_share_gain")
+            verdict, good = _skill(bounds)
+            raised, skilled, unknown = raised + (top > full), skilled + good, unknown + (bounds is None)
             cells = [label(HEAD_NAMES[head]), label(f"{horizon} s")]
             cells += [scores.cell((*key, gate, "directional_f1"), two_places, shade="directional_f1") for gate in (0, 90)]
             cells += [scores.cell((*key, 90, f"{name}_directional_f1"), two_places) for name in ("prior", "share")]
@@ -147,6 +148,8 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
         "raises the lead over the forecaster's own calls placed at random too (95 % interval above zero), which a mere change "
         "of class mix cannot do."
     ]
+    if unknown:
+        sentences.append(f"In {unknown} there is no interval, so that this cannot be told.")
     headings = [
         [
             Heading("", 2),
@@ -168,7 +171,7 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
             Heading("Verdict", 1, "group left"),
         ],
     ]
-    tone = "good" if skilled == len(rows) else "mixed" if skilled else "bad"
+    tone = "good" if skilled == len(rows) else "mixed" if skilled else "plain" if unknown == len(rows) else "bad"
     return Finding("What gating buys", sentences, tone, View("gating-verdict", "", "", headings, rows))
 
 
@@ -183,18 +186,20 @@ def _skill(bounds: tuple[float, float] | None) -> tuple[str, bool]:
 
 def _where_not(inputs: ReportInputs, scores: Scores) -> Finding:
     """Every symbol, horizon and head for which gating or coverage fails, by name."""
-    no_gain, no_skill, uncovered, few = [], [], [], []
+    no_gain, no_skill, unknown, uncovered, few = [], [], [], [], []
     for symbol, horizon in sorted(inputs.evaluations):
         where = f"{symbol} {horizon} s"
         for head in HEADS:
             key = (symbol, horizon, head, "percentile", 90)
             gain = scores.bounds(*key, "directional_f1_over_share_gain")
             lead = scores.bounds(*key, "directional_f1_over_share")
+            found = scores.rows.get((*key, "directional_f1"))
             if lead is not None and lead[0] <= 0:
                 no_skill.append(f"{where} ({head})")
             elif gain is not None and gain[0] <= 0:
                 no_gain.append(f"{where} ({head})")
-            found = scores.rows.get((*key, "directional_f1"))
+            elif found and (lead is None or gain is None):
+                unknown.append(f"{where} ({head})")
             if found and found[3] < FEW and where not in few:
                 few.append(where)
         for level, metric in ((68, "cov68"), (95, "cov95")):
@@ -206,13 +211,19 @@ def _where_not(inputs: ReportInputs, scores: Scores) -> Finding:
         sentences.append(f"The top decile is not surely better than its own calls placed at random for {_listed(no_skill)}.")
     if no_gain:
         sentences.append(f"It is better, but gating does not surely add to what the full set has, for {_listed(no_gain)}.")
+    if unknown:
+        sentences.append(
+            f"Whether gating works cannot be told for {_listed(unknown)}: there is no interval, for want of blocks of time "
+            "or because evaluation.bootstrap_replicates is 0."
+        )
     if uncovered:
         sentences.append(f"Coverage is more than {NOMINAL_POINTS:.0f} points off for {_listed(uncovered)}.")
     if few:
         sentences.append(f"Fewer than {FEW} forecasts are left in the top decile of {_listed(few)}: read those scores as noise.")
     if not sentences:
         return Finding("Where it does not work", ["Nowhere, by these tests, in what was evaluated."], "good")
-    return Finding("Where it does not work", sentences, "mixed")
+    known_to_fail = no_skill or no_gain or uncovered or few
+    return Finding("Where it does not work", sentences, "mixed" if known_to_fail else "plain")
 
 
 def _count(number: float, noun: str) -> str:

@@ -27,7 +27,8 @@ def directional_f1_view(scores: Scores, horizons: Sequence[int], symbol: str = P
     """Directional macro F1 by gate, both heads, all horizons; with the references of the mean beside it."""
     compares = symbol == POOLED
     heads = [[Heading("", 1)], [Heading("", 1)], [Heading("Gate q", 1)]]
-    groups = [(h, head) for h in horizons for head in HEADS if scores.get(symbol, h, head, "percentile", 0, "directional_f1")]
+    asked = ("percentile", 0, "directional_f1")
+    groups = [(h, head) for h in horizons for head in HEADS if scores.get(symbol, h, head, *asked) is not None]
     metrics = [("f1_down", "↓"), ("f1_up", "↑"), ("directional_f1", "mean"), ("prior_directional_f1", "prior")]
     metrics.append(("share_directional_f1", "share"))
     for horizon in horizons:
