@@ -7,6 +7,7 @@ import torch
 
 from tests.models.toy_windows import LENGTH, config, stage
 from uqlob_models.config import TrainingConfig
+from uqlob_models.dtabl import Bilinear
 from uqlob_pipeline.benchmarks import training
 
 
@@ -23,8 +24,9 @@ def settings() -> TrainingConfig:
 def test_every_part_reports_rates_and_the_ratio_of_its_own_rates(settings: TrainingConfig) -> None:
     windows = training.synthetic_windows(120, LENGTH)
     pretraining = training.pretraining_speed(windows, settings, repeats=1)
-    printed = pretraining["windows_per_second_features_first_as_printed"]
-    assert pretraining["ratio"] == pytest.approx(pretraining["windows_per_second"] / printed)
+    for ratio, other in (("ratio", "features_first"), ("ratio_to_plain_products", "plain_products")):
+        assert pretraining[ratio] == pytest.approx(pretraining["windows_per_second"] / pretraining[f"windows_per_second_{other}"])
+    assert pretraining["layers_ratio"] > 0
     fine_tuning = training.fine_tuning_speed(windows, settings, repeats=1)
     slow = fine_tuning["instances_instances_per_second"]
     assert fine_tuning["ratio"] == pytest.approx(fine_tuning["blocks_instances_per_second"] / slow)
@@ -33,6 +35,12 @@ def test_every_part_reports_rates_and_the_ratio_of_its_own_rates(settings: Train
     assert prediction["ratio"] == pytest.approx(prediction["predictions_per_second"] / slow)
     latency = training.latency(windows, settings, count=30)
     assert 0 < latency["p50_ms"] <= latency["p99_ms"]
+
+
+def test_plain_products_are_the_same_layer() -> None:
+    layer = Bilinear(3, 5, 4, 2).double()
+    x = torch.randn(3, 6, 5, dtype=torch.float64)
+    torch.testing.assert_close(training.plain_products(layer, x), layer(x))
 
 
 def test_quality_of_blocks_and_instances_is_compared_over_seeds(settings: TrainingConfig) -> None:
