@@ -69,13 +69,13 @@ def training_inputs(
     if missing:
         raise NotReady(
             f"{purpose} of {symbol} needs {table} of all {len(dates)} training days; {len(missing)} of them are not there: "
-            f"{_listed(missing)}. Materialise {table} for these days, or, if they were never recorded, list them in "
+            f"{listed(missing)}. Materialise {table} for these days, or, if they were never recorded, list them in "
             f"absent_days of [instruments.{symbol}] in the profile"
         )
     if otherwise:
         raise NotReady(
             f"{purpose} of {symbol}: {table} of {len(otherwise)} training day(s) was made with other settings "
-            f"or from another fit than the present one: {_listed(otherwise)}. Materialise {table} for these days again"
+            f"or from another fit than the present one: {listed(otherwise)}. Materialise {table} for these days again"
         )
     return inputs
 
@@ -123,7 +123,8 @@ def day_version(lake: Lake, table: str, day: AssetDay, *, needed_by: str) -> str
     return made.data_version
 
 
-def _listed(days: list[dt.date], most: int = 12) -> str:
+def listed(days: list[dt.date], most: int = 12) -> str:
+    """Days for a message that a person reads: the first few, and how many more."""
     shown = ", ".join(day.isoformat() for day in days[:most])
     return shown if len(days) <= most else f"{shown} and {len(days) - most} more"
 
@@ -144,4 +145,4 @@ def why_stale(lake: Lake, profile: Profile, path: Path, symbol: str, *, settings
     if made.code_version != code_version:
         return "fitted by other code"
     changed = outdated_days(lake, made, symbol)
-    return f"made from data that has changed since, on {_listed(changed)}" if changed else ""
+    return f"made from data that has changed since, on {listed(changed)}" if changed else ""

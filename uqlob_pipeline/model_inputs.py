@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.features import event_features_settings, read_token_bins
-from uqlob_pipeline.fits import NotReady, require_fit
+from uqlob_pipeline.fits import NotReady, listed, require_fit
 from uqlob_pipeline.labels import label_thresholds_settings
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile, SplitName
@@ -122,18 +122,13 @@ def _moved_on(lake: Lake, source: str, day: AssetDay, made: Provenance) -> bool:
 def _in_words(table: str, missing: list[AssetDay], outdated: list[AssetDay], fit: str, source: str) -> list[str]:
     said = []
     if missing:
-        said.append(f"{table} is not there for {_listed(missing)}: materialise it for these days")
+        said.append(f"{table} is not there for {listed([day.date for day in missing])}: materialise it for these days")
     if outdated:
         said.append(
-            f"{table} of {_listed(outdated)} was made with other settings, {fit} or {source} than the present ones: "
-            "materialise it for these days again"
+            f"{table} of {listed([day.date for day in outdated])} was made with other settings, {fit} or {source} than the "
+            "present ones: materialise it for these days again"
         )
     return said
-
-
-def _listed(days: list[AssetDay], most: int = 12) -> str:
-    shown = ", ".join(day.date.isoformat() for day in days[:most])
-    return shown if len(days) <= most else f"{shown} and {len(days) - most} more"
 
 
 def load_windows(lake: Lake, profile: Profile, inputs: ModelInputs, say: Say | None = None) -> "WindowDataset":
