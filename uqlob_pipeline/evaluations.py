@@ -122,9 +122,8 @@ def evaluation_provenance(lake: Lake, profile: Profile, key: ModelKey) -> Proven
             state = "which is not there" if made is None else "which was made from other predictions"
             raise NotReady(f"gated_evaluation of {key} needs {MULTIPLIER}, {state}. Materialise {MULTIPLIER} for {key} first")
         inputs[MULTIPLIER] = made.data_version
-    settings = profile.settings_version(
-        "evaluation.bootstrap_replicates", "evaluation.bootstrap_block_s", "training.loss.p", "training.loss.w_max"
-    )
+    drawn = ("evaluation.bootstrap_replicates", "evaluation.bootstrap_block_s", "training.test_seed")
+    settings = profile.settings_version(*drawn, "training.loss.p", "training.loss.w_max")
     return Provenance("gated_evaluation", EVALUATION_CODE, settings, inputs)
 
 
@@ -165,27 +164,34 @@ def bootstrap(profile: Profile) -> "Bootstrap":
     from uqlob_models.bootstrap import Bootstrap
 
     settings = profile.evaluation
-    return Bootstrap(block_seconds=settings.bootstrap_block_s, replicates=settings.bootstrap_replicates)
+    return Bootstrap(settings.bootstrap_block_s, settings.bootstrap_replicates, seed=profile.training.test_seed)
 
 
 def report_inputs(lake: Lake, profile: Profile) -> ReportInputs:
     """Everything that the lake has for the report of a profile."""
     from uqlob_models.summary import parameter_table
+    from uqlob_pipeline.staleness import stale_in_report  # which itself asks this module how tables are made
 
+    stages = {"regression": profile.training.regression, "classification": profile.training.classification}
+    derived = {name: {"targets_per_step": stage.targets_per_step} for name, stage in stages.items()}
     return read_report_inputs(
         lake,
         profile.symbols,
         profile.evaluation.horizons_s,
         simulated=profile.simulated,
         parameters=[dict(row._asdict()) for row in parameter_table(profile.training)],
-        hyperparameters=profile.model_dump(mode="json"),
+        hyperparameters={**profile.model_dump(mode="json"), "derived": derived},
         profile_name=profile.name,
+        stale=stale_in_report(lake, profile),
     )
 
 
 def report_provenance(lake: Lake, profile: Profile) -> Provenance:
-    found = {f"{SCORES}/{key}": evaluation_made(lake, key) for key in model_keys(profile)}
-    found["dataset_profile"] = read_dataset_provenance(lake)
+    """Of everything that it shows: the forecasts that it draws and the sweeps of k* too."""
+    found = {"dataset_profile": read_dataset_provenance(lake)}
+    for key in model_keys(profile):
+        found |= {f"{table}/{key}": read_provenance(lake.by_model(table, key)) for table in ("predictions", MULTIPLIER)}
+        found[f"{SCORES}/{key}"] = evaluation_made(lake, key)
     inputs = {name: made.data_version for name, made in found.items() if made is not None}
     return Provenance("paper_report", REPORT_CODE, profile.settings_version("name", "evaluation", "training", "labels"), inputs)
 

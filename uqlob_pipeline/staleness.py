@@ -6,6 +6,7 @@ for asset checks, and for whoever shows the state of a lake.
 
 from collections.abc import Callable
 
+from uqlob_pipeline.dataset import plan_dataset_profile, read_dataset_provenance
 from uqlob_pipeline.evaluation_tables import MULTIPLIER, SCORES, made_apart
 from uqlob_pipeline.evaluations import (
     evaluation_provenance,
@@ -27,17 +28,17 @@ Why = Callable[[Lake, Profile, ModelKey], str]
 def why_model_is_stale(lake: Lake, profile: Profile, key: ModelKey, stage: Stage) -> str:
     """For one stage of one model."""
     record = read_record(lake.model(stage, key))
-    return _why(record.provenance if record else None, lambda: plan_stage(lake, profile, key, stage).provenance)
+    return why_not_current(record.provenance if record else None, lambda: plan_stage(lake, profile, key, stage).provenance)
 
 
 def why_predictions_are_stale(lake: Lake, profile: Profile, key: ModelKey) -> str:
     made = read_provenance(lake.predictions(key))
-    return _why(made, lambda: plan_predictions(lake, profile, key).provenance)
+    return why_not_current(made, lambda: plan_predictions(lake, profile, key).provenance)
 
 
 def why_multiplier_is_stale(lake: Lake, profile: Profile, key: ModelKey) -> str:
     made = read_provenance(lake.by_model(MULTIPLIER, key))
-    return _why(made, lambda: multiplier_provenance(lake, profile, key))
+    return why_not_current(made, lambda: multiplier_provenance(lake, profile, key))
 
 
 def why_evaluation_is_stale(lake: Lake, profile: Profile, key: ModelKey) -> str:
@@ -45,23 +46,27 @@ def why_evaluation_is_stale(lake: Lake, profile: Profile, key: ModelKey) -> str:
     apart = made_apart(lake, key) if made is not None else []
     if apart:
         return f"written in part: {' and '.join(apart)} {'were' if len(apart) > 1 else 'was'} not made together with it"
-    return _why(made, lambda: evaluation_provenance(lake, profile, key))
+    return why_not_current(made, lambda: evaluation_provenance(lake, profile, key))
 
 
 def why_report_is_stale(lake: Lake, profile: Profile) -> str:
-    return _why(read_report_provenance(lake), lambda: report_provenance(lake, profile))
+    return why_not_current(read_report_provenance(lake), lambda: report_provenance(lake, profile))
 
 
-def stale_models(lake: Lake, profile: Profile) -> dict[str, dict[str, str]]:
-    """By table and model, everything that is there and stale: what a status page shows."""
-    found: dict[str, dict[str, str]] = {}
-    for table, ask in BY_MODEL.items():
-        reasons = {str(key): ask(lake, profile, key) for key in model_keys(profile)}
-        found[table] = {key: why for key, why in reasons.items() if why not in ("", NOT_THERE)}
-    return found
+def stale_in_report(lake: Lake, profile: Profile) -> dict[str, dict[str, str]]:
+    """By table and by what it is of, everything that a report made now would show although it is stale, and why it is."""
+    asked = {"dataset_profile": {"dataset_profile": why_dataset_profile_is_stale(lake, profile)}}
+    for table in ("predictions", MULTIPLIER, SCORES):
+        asked[table] = {str(key): BY_MODEL[table](lake, profile, key) for key in model_keys(profile)}
+    return {table: {of: why for of, why in reasons.items() if why not in ("", NOT_THERE)} for table, reasons in asked.items()}
 
 
-def _why(made: Provenance | None, wanted: Callable[[], Provenance]) -> str:
+def why_dataset_profile_is_stale(lake: Lake, profile: Profile) -> str:
+    return why_not_current(read_dataset_provenance(lake), lambda: plan_dataset_profile(lake, profile)[1])
+
+
+def why_not_current(made: Provenance | None, wanted: Callable[[], Provenance]) -> str:
+    """Why a table is not what it would be if it were made now, which may be that it cannot be made now."""
     if made is None:
         return NOT_THERE
     try:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uqlob_pipeline import features, labels
-from uqlob_pipeline.dataset import plan_dataset_profile, read_dataset_provenance
 from uqlob_pipeline.kraken.ingest import book_events_provenance, verified_all
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_provenance
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.stages import why_differs
-from uqlob_pipeline.staleness import BY_MODEL, NOT_THERE, why_report_is_stale
+from uqlob_pipeline.staleness import BY_MODEL, NOT_THERE, why_dataset_profile_is_stale, why_not_current, why_report_is_stale
 
 Grain = Literal["day", "symbol", "model", "all"]
 Key = AssetDay | ModelKey | str | None
@@ -28,10 +26,6 @@ class Table:
     why_stale: Callable[[Lake, Profile, Key], str]
 
 
-def _why(made: Provenance | None, expected: Callable[[], Provenance]) -> str:
-    return NOT_THERE if made is None else why_differs(made, expected())
-
-
 def _version(lake: Lake, table: str, key: AssetDay | str) -> str:
     made = read_provenance(lake.by_day(table, key) if isinstance(key, AssetDay) else lake.by_symbol(table, key))
     return made.data_version if made else NOT_THERE
@@ -40,7 +34,9 @@ def _version(lake: Lake, table: str, key: AssetDay | str) -> str:
 def _book_events(lake: Lake, profile: Profile, key: Key) -> str:
     assert isinstance(key, AssetDay)
     made = read_provenance(lake.book_events(key))  # with every checksum verified it is no less current
-    return _why(made, lambda: book_events_provenance(lake, profile, key, verify_all=made is not None and verified_all(made)))
+    return why_not_current(
+        made, lambda: book_events_provenance(lake, profile, key, verify_all=made is not None and verified_all(made))
+    )
 
 
 def why_not_all_verified(lake: Lake, day: AssetDay) -> str:
@@ -53,14 +49,14 @@ def _event_features(lake: Lake, profile: Profile, key: Key) -> str:
     assert isinstance(key, AssetDay)
     inputs = {"book_events": _version(lake, "book_events", key), "token_bins": _version(lake, "token_bins", key.symbol)}
     expected = Provenance("event_features", features.EVENT_FEATURES_CODE, features.event_features_settings(profile), inputs)
-    return _why(read_provenance(lake.event_features(key)), lambda: expected)
+    return why_not_current(read_provenance(lake.event_features(key)), lambda: expected)
 
 
 def _window_prices(lake: Lake, profile: Profile, key: Key) -> str:
     assert isinstance(key, AssetDay)
     inputs = {"book_events": _version(lake, "book_events", key)}
     expected = Provenance("window_prices", labels.WINDOW_PRICES_CODE, labels.window_prices_settings(profile), inputs)
-    return _why(read_provenance(lake.window_prices(key)), lambda: expected)
+    return why_not_current(read_provenance(lake.window_prices(key)), lambda: expected)
 
 
 def _window_labels(lake: Lake, profile: Profile, key: Key) -> str:
@@ -71,7 +67,7 @@ def _window_labels(lake: Lake, profile: Profile, key: Key) -> str:
     }
     settings = labels.label_thresholds_settings(profile, key.symbol)
     expected = Provenance("window_labels", labels.WINDOW_LABELS_CODE, settings, inputs)
-    return _why(read_provenance(lake.window_labels(key)), lambda: expected)
+    return why_not_current(read_provenance(lake.window_labels(key)), lambda: expected)
 
 
 def _of_symbol(ask: Callable[[Lake, Profile, str], str]) -> Callable[[Lake, Profile, Key], str]:
@@ -91,7 +87,7 @@ def _of_model(ask: Callable[[Lake, Profile, ModelKey], str]) -> Callable[[Lake, 
 
 
 def _dataset_profile(lake: Lake, profile: Profile, _: Key) -> str:
-    return _why(read_dataset_provenance(lake), lambda: plan_dataset_profile(lake, profile)[1])
+    return why_dataset_profile_is_stale(lake, profile)
 
 
 def _paper_report(lake: Lake, profile: Profile, _: Key) -> str:

@@ -16,7 +16,7 @@ from tests.end_to_end.tiny_market import ASSETS, BY_MODEL, KEY, SYMBOL, day, mod
 from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_regression
 from uqlob_pipeline.evaluation_tables import LAKE_TABLES
-from uqlob_pipeline.evaluations import read_k_star, write_threshold_multiplier
+from uqlob_pipeline.evaluations import read_k_star, report_inputs, write_threshold_multiplier
 from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.forecasts import plan_predictions
 from uqlob_pipeline.lake import file_hash, read_provenance, write_parquet
@@ -212,6 +212,23 @@ def test_an_evaluation_whose_tables_differ_in_making_is_stale(trained, profile, 
         assert f"written in part: {table}" in WHY_STALE["gated_evaluation"](lake, profile, KEY)
         write_parquet(read, path, made.metadata())
     assert WHY_STALE["gated_evaluation"](lake, profile, KEY) == ""
+
+
+def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, tmp_path):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    assert not [said for said in report_inputs(lake, profile).missing() if "Stale" in said]
+    path = lake.predictions(KEY)
+    made = read_provenance(path)
+    write_parquet(pq.ParquetFile(path).read(), path, replace(made, code_version="earlier").metadata())
+    assert "predictions" in why_report_is_stale(lake, profile)  # its drawings are of other forecasts
+    said = " ".join(report_inputs(lake, profile).missing())
+    assert "Stale: `predictions` of BTC-USD 5s (made by other code)" in said
+    assert "Stale: `gated_evaluation` of BTC-USD 5s" in said
+    write_parquet(pq.ParquetFile(path).read(), path, made.metadata())
+    sweep = lake.by_model("threshold_multiplier", KEY)
+    of_sweep = read_provenance(sweep)
+    write_parquet(pq.ParquetFile(sweep).read(), sweep, replace(of_sweep, code_version="earlier").metadata())
+    assert "threshold_multiplier" in why_report_is_stale(lake, profile)
 
 
 def test_a_dataset_profile_that_dies_on_the_way_is_not_called_there(trained, profile, tmp_path, monkeypatch):

@@ -209,6 +209,42 @@ def test_the_summary_says_where_gating_adds_skill_and_where_it_does_not(page, tm
     assert "gating does not surely add to what the full set has, for BTC-USD 5 s (regression)" in useless.text
 
 
+def test_intervals_are_called_by_the_level_they_were_drawn_with(lake, tmp_path):
+    text = build_report(inputs_of(lake), tmp_path, bootstrap=Bootstrap(replicates=50, level=0.9)).read_text()
+    assert "90 % interval +0." in text or "90 % interval 0." in text
+    assert "change (90 % interval)" in text
+    assert "95 % interval +0." not in text
+    assert "95 % interval 0." not in text
+
+
+def test_stale_tables_are_named_where_the_report_says_what_is_missing(lake):
+    reasons = {"BTC-USD 5s": "made with other settings than the profile's", "ETH-USD 5s": "made by other code"}
+    stale = {"gated_evaluation": reasons, "dataset_profile": {"dataset_profile": "made by other code"}, "predictions": {}}
+    evaluation, dataset = [said for said in inputs_of(lake, stale=stale).missing() if said.startswith("Stale")]
+    assert "`gated_evaluation` of BTC-USD 5s, ETH-USD 5s (BTC-USD 5s: made with other settings" in evaluation
+    assert "`dataset_profile` (made by other code)" in dataset
+
+
+def test_a_step_of_blocks_is_not_called_the_papers_batch():
+    """Sixteen instances a batch would be shown as the paper's own where a step takes sixty-four targets."""
+    from dataclasses import replace
+
+    from uqlob_pipeline.evaluations import report_inputs
+    from uqlob_pipeline.profile import load_profile
+    from uqlob_pipeline.report.data_tables import hyperparameters_view
+
+    paper = load_profile("paper")
+
+    def row(**changes):
+        stage = replace(paper.training.regression, batch=16, **changes)
+        profile = paper.model_copy(update={"training": replace(paper.training, regression=stage)})
+        view = hyperparameters_view(report_inputs(Lake("/nonexistent"), profile).hyperparameters)
+        return [cell.text for cell in next(row for row in view.rows if row[1].text.startswith("Instances"))][2:]
+
+    assert row(sampling="blocks", targets_per_block=32, blocks_per_step=2) == ["64", "16", "differs"]
+    assert row(sampling="instances") == ["16", "16", ""]
+
+
 def changed_scores(inputs, change):
     """The inputs with every row of their scores put through `change`."""
     from dataclasses import replace

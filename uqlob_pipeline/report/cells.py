@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import POOLED
 from uqlob_pipeline.report.paper import intensity
 
@@ -77,7 +78,8 @@ def general(value: float) -> str:
 class Scores:
     """Scores by symbol, horizon, head, kind of gate, gate and metric."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, level: float = Bootstrap.level) -> None:
+        self.interval = f"{100 * level:g} % interval"  # what the bounds are called
         names = ("symbol", "horizon_s", "head", "gate_kind", "gate", "metric")
         columns = [table[name].to_pylist() for name in names]
         measured = [table[name].to_pylist() for name in ("value", "lower", "upper", "retained")]
@@ -103,7 +105,7 @@ class Scores:
         if found is None or (value := found[0]) is None:
             return Cell("–", paper=beside, hint="not defined here" if found else "not evaluated")
         _, lower, upper, retained = found
-        within = f"95 % interval {show(lower)} to {show(upper)}; " if lower is not None and upper is not None else ""
+        within = f"{self.interval} {show(lower)} to {show(upper)}; " if lower is not None and upper is not None else ""
         if interval and lower is not None and upper is not None:
             beside = f"{show(lower)} to {show(upper)}"
         source = "pooled_evaluation" if key[0] == POOLED else "gated_evaluation"

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from uqlob_models.evaluation import EvaluationTables
+from uqlob_models.evaluation import HEADS, EvaluationTables
 from uqlob_models.metrics import CLASS_NAMES
 from uqlob_pipeline.dataset import DATASET_TABLES, dataset_tables
 from uqlob_pipeline.evaluation_tables import MULTIPLIER, read_evaluation, read_whole
 from uqlob_pipeline.lake import Lake, ModelKey
 
+STALE_NAMED = 6
 FORECAST_COLUMNS = ["date", "window", "t", "split", "y", "delta", "p_start", "mu", "sigma", "snr"]
 
 
@@ -34,6 +35,7 @@ class ReportInputs:
     parameters: Sequence[Mapping[str, Any]] | None = None  # rows of part, shape and parameters
     hyperparameters: Mapping[str, Any] | None = None
     profile_name: str = ""
+    stale: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # why, by table and by what it is of
 
     @property
     def wanted(self) -> list[tuple[str, int]]:
@@ -54,7 +56,7 @@ class ReportInputs:
         without = [
             f"{symbol} at {horizon} s ({' and '.join(missing)})"
             for (symbol, horizon), tables in sorted(self.evaluations.items())
-            if (missing := sorted({"regression", "classification"} - set(tables.scores["head"].to_pylist())))
+            if (missing := sorted(set(HEADS) - set(tables.scores["head"].to_pylist())))
         ]
         if without:
             said.append(f"A head was not trained for {', '.join(without)}.")
@@ -65,6 +67,7 @@ class ReportInputs:
             said.append("No sweep of k*: materialise `threshold_multiplier`.")
         if not self.forecasts:
             said.append("No single forecasts to draw: materialise `predictions`.")
+        said += [_stale_in_words(table, reasons) for table, reasons in self.stale.items() if reasons]
         if self.parameters is None:
             said.append("No parameter counts were given.")
         if self.hyperparameters is None:
@@ -81,6 +84,7 @@ def read_report_inputs(
     parameters: Sequence[Mapping[str, Any]] | None = None,
     hyperparameters: Mapping[str, Any] | None = None,
     profile_name: str = "",
+    stale: Mapping[str, Mapping[str, str]] | None = None,
 ) -> ReportInputs:
     """Everything the lake has of what the report shows. Forecasts are read for one horizon a symbol: they are for drawing."""
     keys = [ModelKey(symbol, horizon) for symbol in symbols for horizon in horizons_s]
@@ -103,7 +107,18 @@ def read_report_inputs(
         parameters=parameters,
         hyperparameters=hyperparameters,
         profile_name=profile_name,
+        stale=stale or {},
     )
+
+
+def _stale_in_words(table: str, reasons: Mapping[str, str]) -> str:
+    """Which are shown although they are not what they would be now; why, of the first: the others mostly share its reason."""
+    first, why = next(iter(reasons.items()))
+    named = list(reasons)
+    listed = ", ".join(named[:STALE_NAMED]) + (f" and {len(named) - STALE_NAMED} more" if len(named) > STALE_NAMED else "")
+    what = f"`{table}`" if named == [table] else f"`{table}` of {listed}"
+    because = f"{first}: {why}" if len(named) > 1 else why
+    return f"Stale: {what} ({because}). What is shown of it is as it was made; materialise it again."
 
 
 def read_forecasts(path: Path) -> pa.Table | None:

@@ -59,11 +59,12 @@ def build_report(
     """Write `index.html` and the tables behind it into `output`; the page replaces its predecessor at once or not at all."""
     say = progress or (lambda step: None)
     say("pooling over symbols")
+    bootstrap = bootstrap or Bootstrap()
     pooled = pool(inputs.evaluations, bootstrap)
     own = pa.concat_tables([inputs.evaluations[key].scores for key in sorted(inputs.evaluations)])
     behind = report_tables(inputs, pooled, own)
     everything = pa.concat_tables([pooled.scores, own])
-    scores = Scores(everything)
+    scores = Scores(everything, bootstrap.level)
     horizons = inputs.present_horizons
     sections = []
     for section in _sections(inputs, pooled, everything, scores):
@@ -75,6 +76,7 @@ def build_report(
         cards=cards(scores, horizons),
         findings=findings(inputs, scores),
         missing=inputs.missing(),
+        interval=scores.interval,
         sections=sections,
         style=(Path(__file__).parent / "page.css").read_text(),
         is_picture=lambda item: isinstance(item, Picture),
@@ -160,7 +162,7 @@ def _gating(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table
     symbols, horizons = inputs.present_symbols, inputs.present_horizons
     yield tables.directional_f1_view(scores, horizons)
     reference = "Dashed: guessing with the class shares of the retained subset. Dotted: the same calls placed at random."
-    whole = " Black: all symbols pooled, with a 95 % block-bootstrap interval." if len(symbols) > 1 else ""
+    whole = f" Black: all symbols pooled, with a {scores.interval} from the block bootstrap." if len(symbols) > 1 else ""
     for metric, name, caption in (
         ("directional_f1", "Directional macro F1 against the gate", reference + whole),
         ("wr2", "Magnitude-weighted R² against the gate", "UQ-regression. Higher is better; 0 is the weighted mean." + whole),

@@ -145,8 +145,8 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
         return Finding("What gating buys", ["Nothing was evaluated at both gates."])
     sentences = [
         f"Keeping the most confident 10 % raises directional macro F1 in {raised} of {len(rows)} cases. In {skilled} it surely "
-        "raises the lead over the forecaster's own calls placed at random too (95 % interval above zero), which a mere change "
-        "of class mix cannot do."
+        f"raises the lead over the forecaster's own calls placed at random too ({scores.interval} above zero), which a mere "
+        "change of class mix cannot do."
     ]
     if unknown:
         sentences.append(f"In {unknown} there is no interval, so that this cannot be told.")
@@ -167,7 +167,7 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
             Heading("share-matched"),
             Heading("all", 1, "group"),
             Heading("top 10 %"),
-            Heading("change (95 % interval)"),
+            Heading(f"change ({scores.interval})"),
             Heading("Verdict", 1, "group left"),
         ],
     ]
