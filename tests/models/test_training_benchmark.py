@@ -37,6 +37,13 @@ def test_every_part_reports_rates_and_the_ratio_of_its_own_rates(settings: Train
     assert 0 < latency["p50_ms"] <= latency["p99_ms"]
 
 
+def test_what_is_timed_is_what_is_compared_in_quality(settings: TrainingConfig) -> None:
+    ways = training.both_samplings(settings)
+    assert {name: way.regression.sampling for name, way in ways.items()} == {"blocks": "blocks", "instances": "instances"}
+    assert {way.regression.targets_per_step for way in ways.values()} == {settings.regression.targets_per_step}
+    assert ways["blocks"] == settings
+
+
 def test_plain_products_are_the_same_layer() -> None:
     layer = Bilinear(3, 5, 4, 2).double()
     x = torch.randn(3, 6, 5, dtype=torch.float64)
@@ -44,7 +51,11 @@ def test_plain_products_are_the_same_layer() -> None:
 
 
 def test_quality_of_blocks_and_instances_is_compared_over_seeds(settings: TrainingConfig) -> None:
-    found = training.same_quality(training.synthetic_windows(160, LENGTH), settings)
+    windows = training.synthetic_windows(160, LENGTH)
+    found = training.same_quality(windows, settings, steps=8)
+    assert found["targets_per_step"] == settings.regression.targets_per_step == 24
+    assert found["targets"] >= 8 * 24
+    assert found["targets_per_step"] == training.fine_tuning_speed(windows, settings, repeats=1)["targets_per_step"]
     assert all(len(found[metric][name]) == 3 for metric in ("weighted_r2", "nlpd") for name in ("blocks", "instances"))
     within = all(found[m]["difference_of_means"] <= found[m]["spread_of_seeds"] for m in ("weighted_r2", "nlpd"))
     assert found["within_seed_spread"] == within
