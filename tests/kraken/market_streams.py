@@ -120,7 +120,7 @@ def draw_prints(draw: st.DrawFn, stream: Stream, maker: str, price: Decimal, rem
 
 @st.composite
 def level3_streams(draw: st.DrawFn) -> Stream:
-    """Adds, upserts, modifies, price amends, deletes, unknown ids, several orders a message, snapshots, missing times."""
+    """Adds, upserts, modifies, price amends, deletes, quantities of nothing, unknown ids, several orders a message, snapshots, missing times."""
     stream = Stream("level3", draw(st.sampled_from([2, 3, 10])))
     stream.snapshot(*SNAPSHOT)
     ids = [order.id for order in stream.book.bids + stream.book.asks]
@@ -135,7 +135,7 @@ def level3_streams(draw: st.DrawFn) -> Stream:
             base = 1000 if name == "bids" else 1001
             offset = draw(st.integers(0, 6)) * (-1 if name == "bids" else 1)
             price = Decimal(base + offset) / 10
-            qty = Decimal(draw(st.integers(1, 10**9))) / 10**8
+            qty = Decimal(draw(st.one_of(st.integers(1, 10**9), st.sampled_from([0, 1])))) / 10**8
             event = draw(st.sampled_from(["add", "add", "modify", "delete", "delete"]))
             fresh = f"O{len(ids):05d}-CCCCC-DDDDDD"
             order_id = fresh if event == "add" and draw(st.booleans()) else draw(st.sampled_from([*ids[-12:], fresh]))
@@ -160,11 +160,11 @@ def _apply_level3(book: ReferenceBook, entries: dict[str, list[dict]]) -> None:
         for entry in entries[name]:
             found = book.find(entry["order_id"])
             order = Order(entry["order_id"], entry["limit_price"], entry["order_qty"])
-            if entry["event"] == "add":
+            if entry["event"] == "add" and order.qty > 0:
                 if found:
                     book.side(found[0]).remove(found[1])
                 book.side(name).append(order)
-            elif found and entry["event"] == "delete":
+            elif found and (entry["event"] == "delete" or order.qty == 0):
                 book.side(found[0]).remove(found[1])
             elif found and (found[0], found[1].price) == (name, order.price):
                 found[1].qty = order.qty

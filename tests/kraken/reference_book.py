@@ -199,7 +199,8 @@ class Replay:
         found, price, qty = book.find(entry["order_id"]), entry["limit_price"], entry["order_qty"]
         side = 0 if name == "bids" else 1
         ticks = int(price / self.tick)
-        if entry["event"] == "add":
+        event = entry["event"] if qty > 0 else "delete"
+        if event == "add":
             if found:
                 book.side(found[0]).remove(found[1])
             book.side(name).append(Order(entry["order_id"], price, qty))
@@ -210,7 +211,7 @@ class Replay:
         if not found:
             return []
         where, order = found
-        if entry["event"] == "modify":
+        if event == "modify":
             if (where, order.price) == (name, price):
                 cut, order.qty = self.lots(order.qty - qty), qty
                 if cut > 0 and self.order_executed(name, price, cut, ts):

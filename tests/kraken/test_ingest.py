@@ -257,6 +257,20 @@ def test_a_print_explains_the_removals_it_paid_for_and_never_one_before_it(lake:
     assert report.executions == 2
 
 
+@pytest.mark.parametrize("event", ["add", "modify"])
+def test_an_order_of_quantity_nothing_is_gone(lake: Lake, event: str) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    stream.book.asks.remove(best := stream.book.asks[0])
+    stream.now += 1_000_000
+    stream._message("update", [], [stream.entry(Order(name, best.price, Decimal(0)), event) for name in (best.id, "ONEVER")])
+    write_dump(lake, "level3", lines_of(stream))
+    report = ingest(lake)
+    (row,) = pq.read_table(lake.book_events(DAY)).to_pylist()
+    assert (row["type"], row["lots"], row["ask_ticks"]) == (2, 10**8, 1002)
+    assert (report.unknown_orders, report.checksums_failed) == (1, 0)
+
+
 def test_levels_that_come_back_together_into_a_full_depth_are_no_events(lake: Lake) -> None:
     stream = Stream("book", depth=10)
     asks = [(f"{100 + i / 10:.1f}", "1") for i in range(1, 11)]

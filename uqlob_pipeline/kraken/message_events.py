@@ -102,7 +102,7 @@ def apply_orders(
     for i in range(first, last):
         ticks, lots = side_ticks[i], side_lots[i]
         slot = find_order(orders, table, key[i])
-        kind = event[i]
+        kind = event[i] if lots > 0 else DELETE  # nothing is left of it
         emitted, own_side = lots, side
         standing = size[side]  # levels as the event finds them: from position to rank
         if kind == ADD:
