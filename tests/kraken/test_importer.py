@@ -1,50 +1,15 @@
 """Dumps as people have them, laid out so that each asset-day stands alone."""
 
-import datetime as dt
 import gzip
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
-from tests.kraken.market_streams import MIDNIGHT, SNAPSHOT, Stream, ack, profile, wire
+from tests.kraken.cut_streams import TODAY, YESTERDAY, events, through_midnight
+from tests.kraken.market_streams import profile
 from uqlob_pipeline.kraken.dumps import read_lines
 from uqlob_pipeline.kraken.importer import ImportFailed, import_dump
-from uqlob_pipeline.kraken.ingest import write_book_events
-from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.warehouse import Warehouse
-
-YESTERDAY, TODAY = AssetDay("BTC-USD", dt.date(2026, 1, 17)), AssetDay("BTC-USD", dt.date(2026, 1, 18))
-COLUMNS = ["ts", "type", "side", "price_ticks", "lots", "level", "bid_ticks", "ask_ticks", "bid_lots", "ask_lots"]
-
-
-def through_midnight(channel: str) -> list[bytes]:
-    """Forty updates, twenty on either side of midnight."""
-    stream = Stream(channel)
-    stream.now = MIDNIGHT - 21_000_000
-    stream.snapshot(*SNAPSHOT)
-    for i in range(40):
-        stream.now += 1_000_000 if i else 0
-        if channel == "book":
-            order = stream.book.bids[0]
-            order.qty += 1
-            stream._message("update", [stream.entry(order)], [])
-        else:
-            order = stream._order("99.9", f"0.{i + 1:08d}")
-            stream.book.bids.append(order)
-            stream._message("update", [stream.entry(order, "add")], [])
-    return [ack(channel, 1000), *(wire(m) for m in stream.messages)]
-
-
-def events(lake: Lake, *days: AssetDay) -> list[tuple[int, ...]]:
-    rows = []
-    for day in days:
-        settings = profile()
-        report, _ = write_book_events(lake, Warehouse(lake, settings.duckdb), settings, day, verify_all=True)
-        assert report.checksums_failed == 0
-        table = pq.read_table(lake.book_events(day))
-        rows += list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
-    return rows
+from uqlob_pipeline.lake import Lake
 
 
 @pytest.mark.parametrize("channel", ["level3", "book"])
@@ -91,7 +56,7 @@ def test_every_line_of_the_source_is_laid_out_or_accounted_for(tmp_path: Path) -
     dump.write_bytes(b"\n".join([*lines, trade]) + b"\n")
     lake = Lake(tmp_path / "lake")
     import_dump(lake, profile(), dump)
-    laid = [line for path in lake.root.rglob("imported-*.zst") for _, line in read_lines(path)]
+    laid = [line for path in lake.root.rglob("*imported-*.zst") for _, line in read_lines(path)]
     assert set(lines) <= set(laid)
     assert laid.count(trade) == 2  # its prints lie on both days
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from uqlob_pipeline.kraken.importer import ImportReport
+    from rich.console import Console
+
+    from uqlob_pipeline.kraken.import_streams import ImportReport
 
 
 def import_dumps(
@@ -18,13 +20,16 @@ def import_dumps(
 ) -> None:
     """Lay Kraken dumps out as the lake's raw layout: one file a channel, symbol and day.
 
-    A stream that runs through midnight is cut there, and the new day begins with the book as a snapshot, so that each asset-day
-    stands alone. Importing the same file twice changes nothing. Afterwards: uqlob materialize --select book_events.
+    The files are one stream, in the order of their first messages. Where it runs through midnight it is cut, and the new day
+    begins with the book as a snapshot, so that each asset-day stands alone. A file without a snapshot goes on from what the lake
+    holds.
+    Importing the same dump twice changes nothing, and one that has grown takes the place of what it was.
+    Afterwards: uqlob materialize --select book_events.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from uqlob_pipeline.kraken.importer import ImportFailed, import_dump
+    from uqlob_pipeline.kraken import importer
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.profile import ProfileError, load_profile
 
@@ -38,32 +43,61 @@ def import_dumps(
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        for file in files:
-            with Progress(*columns, console=console, transient=True) as progress:
-                # A compressed file's unpacked size is not known beforehand; the ratio of such dumps is about eight.
-                packed = file.suffix in (".gz", ".zst")
-                size = file.stat().st_size * (8 if packed else 1) if file.is_file() else None
-                task = progress.add_task(file.name, total=size)
-                report = import_dump(target, settings, file, lambda seen, p=progress, t=task: p.update(t, completed=seen))  # type: ignore[misc]
-            if report.already_there:
-                console.print(f"{file}: imported before, nothing to do ({len(report.written)} files)")
-                continue
-            console.print(f"{file}: {report.lines:,} lines into {len(report.written)} files below {target.root}")
-            for path, lines in sorted(report.written.items()):
-                console.print(f"  {path}  {lines:,} lines", highlight=False)
-            if report.snapshots_made:
-                console.print(f"  {report.snapshots_made} midnight snapshot(s) made from the running book")
-            for warning in _warnings(report, settings.name, target.root):
-                console.print(f"  {warning}", style="yellow", markup=False, highlight=False)
-    except (ImportFailed, ProfileError) as error:
+        with Progress(*columns, console=console, transient=True) as progress:
+            tasks = {file: progress.add_task(file.name, total=_unpacked(file)) for file in dict.fromkeys(files)}
+            reports = importer.import_dumps(
+                target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen)
+            )
+            for report in reports:
+                progress.remove_task(tasks[Path(report.source)])
+                _show(console, report, settings.name, target.root)
+    except (importer.ImportFailed, ProfileError) as error:
         console.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from error
+    except OSError as error:
+        console.print(
+            f"{error.filename or target.root}: {error.strerror or error}. What was imported before this file is whole and "
+            f"nothing half-written shows: free some space or repair what is wrong, then import again",
+            style="red",
+            markup=False,
+            highlight=False,
+        )
+        raise typer.Exit(1) from error
+
+
+def _unpacked(file: Path) -> int:
+    """A compressed file's unpacked size is not known beforehand; the ratio of such dumps is about eight."""
+    return file.stat().st_size * (8 if file.suffix in (".gz", ".zst") else 1) if file.is_file() else 0
+
+
+def _show(console: "Console", report: "ImportReport", profile: str, root: Path) -> None:
+    if report.already_there:
+        console.print(f"{report.source}: imported before, nothing to do ({len(report.written)} files)")
+        return
+    console.print(f"{report.source}: {report.lines:,} lines into {len(report.written)} files below {root}")
+    for path, lines in sorted(report.written.items()):
+        console.print(f"  {path}  {lines:,} lines", highlight=False)
+    if report.snapshots_made:
+        console.print(f"  {report.snapshots_made} midnight snapshot(s) made from the running book")
+    if report.replaced:
+        console.print(f"  in place of what it was when imported before ({', '.join(report.replaced)})")
+    for warning in _warnings(report, profile, root):
+        console.print(f"  {warning}", style="yellow", markup=False, highlight=False)
 
 
 def _warnings(report: "ImportReport", profile: str, root: Path) -> list[str]:
     warnings = []
+    if report.truncated is not None:
+        warnings.append(
+            f"{report.source} breaks off after line {report.truncated:,}: {report.break_reason}. What stands before that "
+            f"was imported; import the whole file when you have it, and it takes this one's place"
+        )
     if report.before_snapshot:
-        warnings.append(f"{report.before_snapshot:,} updates stand before the first snapshot and cannot be replayed")
+        warnings.append(
+            f"{report.before_snapshot:,} updates cannot be replayed, because neither a snapshot nor the lake's dumps lead up to "
+            f"them: {'; '.join(sorted(report.unstarted))}. If you have the dump from before, import both: "
+            f"uqlob import BEFORE {report.source}"
+        )
     if report.unreadable:
         lines = ", ".join(map(str, report.unreadable[:5]))
         warnings.append(f"{len(report.unreadable):,} lines could not be read (line {lines}); see {root}/quarantine/import")
