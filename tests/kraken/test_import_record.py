@@ -1,0 +1,144 @@
+"""The same dump again: packed otherwise, grown, cut short, or with too many days for the descriptors."""
+
+import gzip
+import os
+import resource
+from pathlib import Path
+
+import pytest
+import zstandard
+from typer.testing import CliRunner
+
+from tests.kraken.cut_streams import TODAY, YESTERDAY, events, through_midnight, write_lines
+from tests.kraken.market_streams import MIDNIGHT, SNAPSHOT, Stream, profile, stamp, wire
+from uqlob_pipeline.cli import app
+from uqlob_pipeline.kraken.importer import ImportFailed, import_dump, import_dumps
+from uqlob_pipeline.kraken.utc_days import DAY_NS
+from uqlob_pipeline.lake import Lake
+
+LINES = through_midnight("level3")
+TEXT = b"\n".join(LINES) + b"\n"
+
+
+def files_of(lake: Lake) -> dict[str, bytes]:
+    return {str(p.relative_to(lake.root)): p.read_bytes() for p in (lake.root / "raw").rglob("*.zst")}
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(app, ["import", *words], env={"COLUMNS": "400"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return f"{done.exit_code} {done.output}"
+
+
+def test_a_dump_is_known_however_it_is_packed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    import_dump(lake, profile(), write_lines(tmp_path / "a.jsonl", LINES))
+    before = files_of(lake)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(TEXT))
+    (tmp_path / "c.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(TEXT))
+    for name in ("b.jsonl.gz", "c.jsonl.zst"):
+        assert import_dump(lake, profile(), tmp_path / name).already_there
+    assert files_of(lake) == before
+
+
+@pytest.mark.parametrize("cut", [2000, len(TEXT) // 2, len(TEXT) - 10])
+def test_a_dump_that_has_grown_takes_the_place_of_what_it_was(tmp_path: Path, cut: int) -> None:
+    dump, lake, fresh = tmp_path / "a.jsonl", Lake(tmp_path / "lake"), Lake(tmp_path / "fresh")
+    dump.write_bytes(TEXT[:cut])
+    import_dump(lake, profile(), dump)
+    dump.write_bytes(TEXT)
+    report = import_dump(lake, profile(), dump)
+    assert report.replaced == ["a.jsonl"]
+    import_dump(fresh, profile(), dump)
+    assert files_of(lake) == files_of(fresh)
+    assert len(events(lake, YESTERDAY, TODAY)) == 40
+
+
+def test_what_a_killed_import_left_of_the_shorter_dump_goes_the_next_time(tmp_path: Path) -> None:
+    dump, lake = tmp_path / "a.jsonl", Lake(tmp_path / "lake")
+    dump.write_bytes(TEXT[: len(TEXT) // 3])
+    import_dump(lake, profile(), dump)
+    short = files_of(lake)
+    dump.write_bytes(TEXT)
+    import_dump(lake, profile(), dump)
+    grown = files_of(lake)
+    for path, content in short.items():
+        (lake.root / path).write_bytes(content)
+    assert import_dump(lake, profile(), dump).already_there
+    assert files_of(lake) == grown
+
+
+def test_a_copy_that_only_begins_alike_is_refused(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    import_dump(lake, profile(), write_lines(tmp_path / "long.jsonl", LINES))
+    before = files_of(lake)
+    shorter = write_lines(tmp_path / "short.jsonl", LINES[:30])
+    with pytest.raises(ImportFailed, match=r"short.jsonl: begins as long.jsonl does.*shorter.*remove first"):
+        import_dump(lake, profile(), shorter)
+    assert files_of(lake) == before
+
+
+def test_a_shorter_and_a_longer_copy_together_are_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    longer, shorter = write_lines(tmp_path / "a.jsonl", LINES), write_lines(tmp_path / "b.jsonl", LINES[:30])
+    reports = list(import_dumps(lake, profile(), [longer, shorter]))
+    assert [report.replaced for report in reports] == [[], ["b.jsonl"]]
+    assert len(events(lake, YESTERDAY, TODAY)) == 40
+
+
+# ---- what breaks
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
+def test_a_truncated_dump_says_so_with_its_last_whole_line(tmp_path: Path, name: str) -> None:
+    dump = tmp_path / name
+    half = b"\n".join(LINES[:30]) + b"\n" + LINES[30][:50]
+    if name.endswith(".gz"):
+        packed = gzip.compress(half, 0)[:-8]  # stored: what is cut off is the end of the text itself
+    elif name.endswith(".zst"):
+        writer = zstandard.ZstdCompressor().compressobj()
+        packed = writer.compress(half) + writer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    else:
+        packed = half
+    dump.write_bytes(packed)
+    said = run(str(dump), "--lake", str(tmp_path / "lake"))
+    assert said.startswith("0 ")
+    assert f"{dump} breaks off after line 30" in said
+    assert "could not be read" not in said
+    lake = Lake(tmp_path / "lake")
+    assert len(events(lake, YESTERDAY, TODAY)) == 28
+
+
+def test_seven_symbols_and_many_days_need_few_descriptors(tmp_path: Path) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    one = wire(stream.messages[0])
+    symbols = ("BTC", "ETH", "SOL", "XRP", "ADA", "DOT", "LTC")
+    days = [stamp(MIDNIGHT + day * DAY_NS)[:10].encode() for day in range(40)]
+    lines = [one.replace(b"BTC/", s.encode() + b"/").replace(b"2026-01-18", day) for day in days for s in symbols]
+    dump, lake = write_lines(tmp_path / "a.jsonl", [*lines, *lines[-len(symbols) :]]), Lake(tmp_path / "lake")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, hard))
+    try:
+        report = import_dump(lake, profile(), dump)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (len(report.written), report.unreadable) == (280, [])
+
+
+def test_a_disk_that_refuses_is_told_in_one_sentence(tmp_path: Path) -> None:
+    dump, root = write_lines(tmp_path / "a.jsonl", LINES), tmp_path / "lake"
+    root.mkdir()
+    (root / "raw").write_text("a file where a directory must stand")
+    said = run(str(dump), "--lake", str(root))
+    assert said.startswith("1 ")
+    assert "lake/raw" in said
+    assert "import again" in said
+
+
+def test_a_dump_without_its_beginning_says_what_to_do(tmp_path: Path) -> None:
+    dump = write_lines(tmp_path / "after.jsonl", LINES[22:])
+    said = run(str(dump), "--lake", str(tmp_path / "lake"))
+    assert "20 updates cannot be replayed" in said
+    assert "level3 BTC-USD from 2026-01-18 on" in said
+    assert f"uqlob import BEFORE {dump}" in said
