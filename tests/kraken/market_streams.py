@@ -120,7 +120,7 @@ def draw_prints(draw: st.DrawFn, stream: Stream, maker: str, price: Decimal, rem
 
 @st.composite
 def level3_streams(draw: st.DrawFn) -> Stream:
-    """Adds, upserts, modifies, price amends, deletes, quantities of nothing, unknown ids, several orders a message, snapshots, missing times."""
+    """Adds, upserts, modifies, price amends, deletes, no quantity, unknown ids, several orders a message, snapshots, no time."""
     stream = Stream("level3", draw(st.sampled_from([2, 3, 10])))
     stream.snapshot(*SNAPSHOT)
     ids = [order.id for order in stream.book.bids + stream.book.asks]

@@ -1,5 +1,6 @@
 """What bad input gets, and that nothing half-written is ever seen."""
 
+import datetime as dt
 import gzip
 import json
 import os
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tests.kraken.market_streams import DAY, SNAPSHOT, Stream, ack, profile, stamp, wire, write_dump
+from tests.kraken.market_streams import DAY, MIDNIGHT, SNAPSHOT, Stream, ack, profile, stamp, wire, write_dump
 from tests.kraken.reference_book import Order
 from uqlob_pipeline.kraken.ingest import write_book_events
 from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport, read_report
@@ -341,6 +342,32 @@ def test_an_order_is_hit_by_several_prints_only_if_they_sum_to_what_it_lost(
     write_dump(lake, "level3", lines_of(stream))
     ingest(lake)
     assert pq.read_table(lake.book_events(DAY))["type"].to_pylist() == [kind]
+
+
+@pytest.mark.parametrize("where", ["update", "snapshot", "order"])
+@pytest.mark.parametrize("stamped", ["2027-01-18T00:00:00.0Z", "2026-01-17T00:00:00.0Z"])
+def test_a_message_stamped_on_another_day_changes_the_book_and_not_the_clock(lake: Lake, where: str, stamped: str) -> None:
+    stream = stream_of(21)
+    strange = stream.messages[0 if where == "snapshot" else 11]["data"][0]
+    if where == "order":
+        del strange["timestamp"]
+        strange["bids"][0]["timestamp"] = stamped
+    else:
+        strange["timestamp"] = stamped
+    write_dump(lake, "level3", lines_of(stream))
+    report = ingest(lake)
+    ts = pq.read_table(lake.book_events(DAY))["ts"].to_pylist()
+    in_order = where == "order" and stamped < stamp(MIDNIGHT)  # an old order in a message without a time takes the running one
+    assert (report.other_day_messages, report.other_day) == (not in_order, not in_order and where != "snapshot")
+    assert len(ts) == 21 - report.other_day
+    assert ts[-1] == stream.now
+    assert (report.checksums_failed, report.backwards) == (0, 0)
+
+
+def test_a_dump_of_another_day_is_refused_with_what_to_do(lake: Lake) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(5)), day=AssetDay("BTC-USD", dt.date(2026, 1, 19)))
+    with pytest.raises(IngestError, match=r"5 stamped on another day.*uqlob import"):
+        ingest(lake, day=AssetDay("BTC-USD", dt.date(2026, 1, 19)))
 
 
 def test_the_running_maximum_stands_in_for_a_missing_message_time(lake: Lake) -> None:

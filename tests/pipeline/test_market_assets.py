@@ -37,7 +37,7 @@ def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
     assert shown["checksums failed"].value == 0
     assert "data:image/png" in shown["day"].value
     checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
-    names = ("recorded", "checksums", "two_sided_book", "time_runs_forward", "gaps", "quarantine")
+    names = ("recorded", "checksums", "two_sided_book", "time_runs_forward", "own_day", "gaps", "quarantine")
     assert checks == dict.fromkeys(names, True)
 
 
@@ -145,6 +145,9 @@ def test_late_data_changes_the_version_of_its_day_alone(lake: Lake, resources: d
         ({"one_sided": 1}, "two_sided_book", "WARN"),
         ({"one_sided": 50}, "two_sided_book", "ERROR"),
         ({"backwards": 1}, "time_runs_forward", "WARN"),
+        ({"backwards": 200}, "time_runs_forward", "ERROR"),
+        ({"other_day": 1}, "own_day", "WARN"),
+        ({"other_day": 200}, "own_day", "ERROR"),
         ({"sessions": 2}, "gaps", "WARN"),
         ({"truncated_files": ["a"]}, "gaps", "WARN"),
         ({"quarantined": 1}, "quarantine", "WARN"),
@@ -153,7 +156,7 @@ def test_late_data_changes_the_version_of_its_day_alone(lake: Lake, resources: d
 def test_each_check_fails_for_its_own_reason_and_blocks_only_where_the_data_would_be_wrong(
     fields: dict, check: str, severity: str
 ) -> None:
-    report = IngestReport(**{"channel": "level3", "rows": 10_000, "sessions": 1, "lines": 10_000, **fields})
+    report = IngestReport(**{"channel": "level3", "rows": 10_000, "sessions": 1, "lines": 10_000, "messages": 10_000, **fields})
     outcomes = {outcome.name: outcome for outcome in ingest_checks(report, BookSettings())}
     assert [name for name, outcome in outcomes.items() if not outcome.passed] == [check]
     assert outcomes[check].severity.value == severity

@@ -13,6 +13,7 @@ from uqlob_pipeline.profile import BookSettings, Profile
 from uqlob_pipeline.warehouse import Warehouse
 
 GROUP = "market"
+LARGE_SHARE = 0.01  # of a day's messages or events: more than that is no slip of a clock
 OWNERS = ["team:uqlob"]
 
 COLUMNS = dg.TableSchema(
@@ -67,7 +68,10 @@ class BookRun(dg.Config):
         dg.AssetCheckSpec(
             "two_sided_book", asset="book_events", blocking=True, description="no crossed book, hardly a one-sided one"
         ),
-        dg.AssetCheckSpec("time_runs_forward", asset="book_events", description="message times do not run backwards"),
+        dg.AssetCheckSpec(
+            "time_runs_forward", asset="book_events", blocking=True, description="hardly a message's time runs backwards"
+        ),
+        dg.AssetCheckSpec("own_day", asset="book_events", blocking=True, description="hardly an event is stamped on another day"),
         dg.AssetCheckSpec("gaps", asset="book_events", description="no long silence, no session break, nothing truncated"),
         dg.AssetCheckSpec("quarantine", asset="book_events", description="no line was unreadable"),
     ],
@@ -114,6 +118,7 @@ def ingest_metadata(report: IngestReport) -> dict[str, Any]:
         "events taken back": report.taken_back,
         "discarded by depth": report.discarded_by_depth,
         "republished orders": report.republished,
+        "events stamped on another day": report.other_day,
         "executions": report.executions,
         "events per second": round(report.events_per_second, 3),
         "longest silence (s)": report.longest_silence_s,
@@ -136,6 +141,8 @@ def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOut
     events = max(report.rows, 1)
     many = report.checksums_failed > settings.max_checksum_failures
     one_sided = report.one_sided / (events + report.one_sided)
+    out_of_order = report.backwards > LARGE_SHARE * report.messages
+    misplaced = report.other_day > LARGE_SHARE * (events + report.other_day)
     broken = report.gaps or report.sessions > 1 or report.truncated_files
     return [
         CheckOutcome(RECORDED, True, "its dumps are there"),
@@ -167,8 +174,26 @@ def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOut
         CheckOutcome(
             "time_runs_forward",
             report.backwards == 0,
-            f"{report.backwards} messages were stamped before the one they follow; their events took the later time",
-            warn,
+            f"{report.backwards} messages were stamped before the one they follow; their events took the later time"
+            + (
+                ", which is wrong for so many: one message is stamped far ahead, or files of several recordings are mixed. "
+                "Take the wrong file or line out of the day's dumps and materialise the day again"
+                if out_of_order
+                else ""
+            ),
+            error if out_of_order else warn,
+        ),
+        CheckOutcome(
+            "own_day",
+            report.other_day == 0,
+            f"{report.other_day} events of {report.other_day_messages} messages are stamped on another day and were left out"
+            + (
+                "; a dump lies in the wrong day, or its clock was wrong: lay it out again with `uqlob import`, "
+                "or take it out of the day's dumps"
+                if misplaced
+                else ""
+            ),
+            error if misplaced else warn,
         ),
         CheckOutcome(
             "gaps",

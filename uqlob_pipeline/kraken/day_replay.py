@@ -75,8 +75,9 @@ class DayReplay:
             if report.rows == 0:
                 raise IngestError(
                     f"{self.day}: no event could be replayed from {files[0].parent} ({report.messages} messages, "
-                    f"{report.checksums_failed} failed checksums, {report.one_sided} events on a one-sided book). "
-                    f"Record the day again"
+                    f"{report.checksums_failed} failed checksums, {report.one_sided} events on a one-sided book, "
+                    f"{report.other_day} stamped on another day). "
+                    f"Put dumps of other days where they belong with `uqlob import`, or record the day again"
                 )
             writer.finish({**provenance.metadata(), REPORT_KEY: json.dumps(asdict(report), sort_keys=True).encode()})
         return report
@@ -179,6 +180,7 @@ class DayReplay:
             unknown_orders=count[C.UNKNOWN_ORDERS],
             foreign_messages=count[C.FOREIGN],
             other_day=count[C.OTHER_DAY],
+            other_day_messages=count[C.OTHER_DAY_MESSAGES],
             one_sided=count[C.ONE_SIDED],
             crossed=count[C.CROSSED],
             backwards=count[C.BACKWARDS],

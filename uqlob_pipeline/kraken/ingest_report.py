@@ -37,7 +37,8 @@ class IngestReport:
     republished: int = 0
     unknown_orders: int = 0
     foreign_messages: int = 0
-    other_day: int = 0
+    other_day: int = 0  # events whose message is stamped on another day: left out
+    other_day_messages: int = 0
     one_sided: int = 0
     crossed: int = 0
     backwards: int = 0

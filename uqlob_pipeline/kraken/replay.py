@@ -51,11 +51,10 @@ def finish_session(size, levels, orders, state, counters, rules):
 
 
 @in_place
-def _begin_session(size, orders, table, ts, check, state, counters):
+def _begin_session(size, orders, table, check, state, counters):
     clear(size, orders, table)
     counters[C.SNAPSHOTS] += 1
     state[S.SESSION] += 1
-    state[S.LAST_TS] = ts
     state[S.LAST_EVENT_TS] = -1
     state[S.LAST_CHECKSUM] = check
     state[S.UNVERIFIED] = 1
@@ -105,11 +104,11 @@ def _message_time(outer, first_bid, last_bid, first_ask, last_ask, bid_ts, ask_t
 
 
 @in_place
-def _describe(size, levels, begun, ts, rows, state, counters, rules):
+def _describe(size, levels, begun, ts, of_day, rows, state, counters, rules):
     """Give the message's events its time, session and the book after it; drop those that have no mid-price or another day."""
     if state[S.ROWS] == begun:
         return
-    if ts < rules.day_start or ts >= rules.day_end:
+    if not of_day:
         counters[C.OTHER_DAY] += state[S.ROWS] - begun
         state[S.ROWS] = begun
         return
@@ -156,9 +155,14 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
         counters[C.MESSAGES] += 1
         first_bid, last_bid, first_ask, last_ask = bid_start[m], bid_start[m + 1], ask_start[m], ask_start[m + 1]
         ts = _message_time(times[m], first_bid, last_bid, first_ask, last_ask, bid_ts, ask_ts, state[S.LAST_TS])
+        of_day = rules.day_start <= ts < rules.day_end
+        if not of_day:
+            counters[C.OTHER_DAY_MESSAGES] += 1
         if kind == SNAPSHOT:
             finish_session(size, levels, orders, state, counters, rules)
-            _begin_session(size, orders, table, ts, checks[m], state, counters)
+            _begin_session(size, orders, table, checks[m], state, counters)
+            if of_day:
+                state[S.LAST_TS] = ts
             _load_side(size, levels, orders, table, BID, first_bid, last_bid, bid_key, bid_ticks, bid_lots, rules)
             _load_side(size, levels, orders, table, ASK, first_ask, last_ask, ask_key, ask_ticks, ask_lots, rules)
             _settle_depth(size, state, rules)
@@ -168,7 +172,9 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
         if state[S.PHASE] != LIVE:
             counters[C.BEFORE_SNAPSHOT if state[S.PHASE] == WAITING else C.AFTER_FAILURE] += 1
             continue
-        if ts < state[S.LAST_TS]:
+        if not of_day:  # it changes the book and not the clock: one wrong stamp must not cost the rest of the day
+            ts = state[S.LAST_TS]
+        elif ts < state[S.LAST_TS]:
             counters[C.BACKWARDS] += 1
             ts = state[S.LAST_TS]
         state[S.LAST_TS] = ts
@@ -192,7 +198,7 @@ def replay(book, kinds, times, checks, ack_depth, bid_start, ask_start, bids, as
                               worst, state[S.DEPTH], rows, state, counters, print_ts, print_side, print_ticks, print_left, rules)
         # fmt: on
         cut_to_depth(size, levels, orders, table, state[S.DEPTH])
-        _describe(size, levels, begun, ts, rows, state, counters, rules)
+        _describe(size, levels, begun, ts, of_day, rows, state, counters, rules)
         state[S.LAST_CHECKSUM] = checks[m]
         state[S.UNVERIFIED] += 1
         if state[S.UNVERIFIED] >= rules.verify_every:

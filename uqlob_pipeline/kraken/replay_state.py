@@ -47,6 +47,7 @@ class C(IntEnum):
     BAD_MESSAGES = 16
     GAPS = 17
     LONGEST_SILENCE_NS = 18
+    OTHER_DAY_MESSAGES = 19
 
 
 class Rules(NamedTuple):
