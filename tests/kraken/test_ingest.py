@@ -16,7 +16,8 @@ import pytest
 import zstandard
 
 from tests.kraken.market_streams import DAY, MIDNIGHT, SNAPSHOT, Stream, ack, profile, stamp, wire, write_dump
-from tests.kraken.reference_book import Order
+from tests.kraken.reference_book import Order, nanoseconds
+from uqlob_pipeline.assets.market import ingest_checks
 from uqlob_pipeline.kraken.ingest import write_book_events
 from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport, read_report
 from uqlob_pipeline.lake import AssetDay, Lake, read_provenance
@@ -368,6 +369,39 @@ def test_a_dump_of_another_day_is_refused_with_what_to_do(lake: Lake) -> None:
     write_dump(lake, "level3", lines_of(stream_of(5)), day=AssetDay("BTC-USD", dt.date(2026, 1, 19)))
     with pytest.raises(IngestError, match=r"5 stamped on another day.*uqlob import"):
         ingest(lake, day=AssetDay("BTC-USD", dt.date(2026, 1, 19)))
+
+
+def two_recordings() -> tuple[list[bytes], list[bytes], int]:
+    """The first to 60 ms of the stream; the second from a snapshot at 41 ms on; events from then on."""
+    first, second = stream_of(60), stream_of(60)
+    for message in second.messages:
+        told = message["data"][0]
+        told["timestamp"] = stamp(nanoseconds(told["timestamp"]) + 40_000_000)
+    return lines_of(first), lines_of(second), 20
+
+
+def test_a_recording_that_begins_before_the_last_ended_continues_it_without_going_back(lake: Lake) -> None:
+    first, second, repeated = two_recordings()
+    write_dump(lake, "level3", first, "a.jsonl")
+    write_dump(lake, "level3", second, "b.jsonl")
+    report = ingest(lake, profile(verify_every=7))
+    table = pq.read_table(lake.book_events(DAY))
+    ts = table["ts"].to_pylist()
+    assert ts == sorted(ts)
+    assert table["session"].to_pylist() == [0] * 60 + [1] * (len(ts) - 60)
+    assert report.overlapping == 120 - len(ts) == repeated - 1  # at 60 ms both have an event
+    assert report.overlaps == ["b.jsonl begins before a.jsonl ends"]
+
+
+def test_recordings_in_the_wrong_order_block_the_day_and_are_named(lake: Lake) -> None:
+    first, second, _ = two_recordings()
+    write_dump(lake, "level3", second, "a.jsonl")
+    write_dump(lake, "level3", first, "b.jsonl")
+    report = ingest(lake)
+    assert (report.rows, report.overlapping) == (60, 60)
+    (outcome,) = [o for o in ingest_checks(report, profile().book) if o.name == "sessions_in_order"]
+    assert (outcome.passed, outcome.severity.value) == (False, "ERROR")
+    assert "b.jsonl begins before a.jsonl ends. Files are replayed in the order of their names: rename" in outcome.description
 
 
 def test_the_running_maximum_stands_in_for_a_missing_message_time(lake: Lake) -> None:

@@ -37,7 +37,7 @@ def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
     assert shown["checksums failed"].value == 0
     assert "data:image/png" in shown["day"].value
     checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
-    names = ("recorded", "checksums", "two_sided_book", "time_runs_forward", "own_day", "gaps", "quarantine")
+    names = ("recorded", "checksums", "two_sided_book", "time_runs_forward", "sessions_in_order", "own_day", "gaps", "quarantine")
     assert checks == dict.fromkeys(names, True)
 
 
@@ -146,6 +146,8 @@ def test_late_data_changes_the_version_of_its_day_alone(lake: Lake, resources: d
         ({"one_sided": 50}, "two_sided_book", "ERROR"),
         ({"backwards": 1}, "time_runs_forward", "WARN"),
         ({"backwards": 200}, "time_runs_forward", "ERROR"),
+        ({"overlapping": 1}, "sessions_in_order", "WARN"),
+        ({"overlapping": 200}, "sessions_in_order", "ERROR"),
         ({"other_day": 1}, "own_day", "WARN"),
         ({"other_day": 200}, "own_day", "ERROR"),
         ({"sessions": 2}, "gaps", "WARN"),

@@ -71,6 +71,9 @@ class BookRun(dg.Config):
         dg.AssetCheckSpec(
             "time_runs_forward", asset="book_events", blocking=True, description="hardly a message's time runs backwards"
         ),
+        dg.AssetCheckSpec(
+            "sessions_in_order", asset="book_events", blocking=True, description="no session begins before the one before it ends"
+        ),
         dg.AssetCheckSpec("own_day", asset="book_events", blocking=True, description="hardly an event is stamped on another day"),
         dg.AssetCheckSpec("gaps", asset="book_events", description="no long silence, no session break, nothing truncated"),
         dg.AssetCheckSpec("quarantine", asset="book_events", description="no line was unreadable"),
@@ -143,6 +146,7 @@ def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOut
     one_sided = report.one_sided / (events + report.one_sided)
     out_of_order = report.backwards > LARGE_SHARE * report.messages
     misplaced = report.other_day > LARGE_SHARE * (events + report.other_day)
+    repeated = report.overlapping > LARGE_SHARE * (events + report.overlapping)
     broken = report.gaps or report.sessions > 1 or report.truncated_files
     return [
         CheckOutcome(RECORDED, True, "its dumps are there"),
@@ -182,6 +186,19 @@ def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOut
                 else ""
             ),
             error if out_of_order else warn,
+        ),
+        CheckOutcome(
+            "sessions_in_order",
+            report.overlapping == 0,
+            f"{report.overlapping} events lie before the end of an earlier session and were left out"
+            + (
+                f": {'; '.join(report.overlaps)}. "
+                "Files are replayed in the order of their names: rename those in the wrong order, "
+                "move one of two recordings of the same hours away, and materialise the day again"
+                if report.overlapping
+                else ""
+            ),
+            error if repeated else warn,
         ),
         CheckOutcome(
             "own_day",

@@ -48,6 +48,8 @@ class DayReplay:
         self.bad_rows: dict[Path, list[int]] = {}
         self.bad = 0
         self.truncated: list[str] = []
+        self.ends: dict[Path, int] = {}  # the latest time of the day that each file's messages bear
+        self.overlaps: list[str] = []
 
     def write(
         self,
@@ -92,7 +94,11 @@ class DayReplay:
             self.bad += len(bad)
             if len(bad):
                 self.bad_rows.setdefault(file, []).extend((self.lines - first_line + bad).tolist())
+            told = self.counters[C.OVERLAPPING]
             self._replay_batch(batch, file, self.lines - first_line)
+            if self.counters[C.OVERLAPPING] > told:
+                self._note_overlap(file)
+            self._note_end(batch, file)
             self._flush(writer)
             self.lines += len(batch)
             if self.progress:
@@ -103,6 +109,18 @@ class DayReplay:
             if lost and lost[-1] == self.lines - first_line - 1:  # the broken end of a truncated file is not a bad line
                 lost.pop()
                 self.bad -= 1
+
+    def _note_end(self, batch: Batch, file: Path) -> None:
+        times = batch.ts[batch.kind <= UPDATE]
+        times = times[times < self.rules.day_end]
+        self.ends[file] = max(self.ends.get(file, -1), int(times.max()) if len(times) else -1)
+
+    def _note_overlap(self, file: Path) -> None:
+        earlier = {other: end for other, end in self.ends.items() if other != file}
+        longest = max(earlier, key=lambda other: earlier[other], default=file)
+        said = f"{file.name} begins before {longest.name} ends" if longest != file else f"{file.name} goes back in time"
+        if said not in self.overlaps:
+            self.overlaps.append(said)
 
     def _replay_batch(self, batch: Batch, file: Path, line: int) -> None:
         pending = int(self.state[S.ROWS])
@@ -181,6 +199,8 @@ class DayReplay:
             foreign_messages=count[C.FOREIGN],
             other_day=count[C.OTHER_DAY],
             other_day_messages=count[C.OTHER_DAY_MESSAGES],
+            overlapping=count[C.OVERLAPPING],
+            overlaps=self.overlaps,
             one_sided=count[C.ONE_SIDED],
             crossed=count[C.CROSSED],
             backwards=count[C.BACKWARDS],

@@ -39,6 +39,8 @@ class IngestReport:
     foreign_messages: int = 0
     other_day: int = 0  # events whose message is stamped on another day: left out
     other_day_messages: int = 0
+    overlapping: int = 0  # events of a session from before the end of an earlier one: left out
+    overlaps: list[str] = field(default_factory=list)  # which files these are
     one_sided: int = 0
     crossed: int = 0
     backwards: int = 0

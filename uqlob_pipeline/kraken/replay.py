@@ -40,6 +40,7 @@ def _verify(size, levels, orders, state, counters, rules):
             return
         counters[C.VERIFIED] += 1
     state[S.VERIFIED_ROWS] = state[S.ROWS]
+    state[S.VERIFIED_TS] = state[S.LAST_EVENT_TS]
     state[S.UNVERIFIED] = 0
 
 
@@ -55,6 +56,7 @@ def _begin_session(size, orders, table, check, state, counters):
     clear(size, orders, table)
     counters[C.SNAPSHOTS] += 1
     state[S.SESSION] += 1
+    state[S.NOT_BEFORE] = max(state[S.NOT_BEFORE], state[S.VERIFIED_TS])
     state[S.LAST_EVENT_TS] = -1
     state[S.LAST_CHECKSUM] = check
     state[S.UNVERIFIED] = 1
@@ -105,11 +107,18 @@ def _message_time(outer, first_bid, last_bid, first_ask, last_ask, bid_ts, ask_t
 
 @in_place
 def _describe(size, levels, begun, ts, of_day, rows, state, counters, rules):
-    """Give the message's events its time, session and the book after it; drop those that have no mid-price or another day."""
+    """Give the message's events its time, session and the book after it.
+
+    Those that have no mid-price, belong to another day or tell again of what an earlier session told are dropped.
+    """
     if state[S.ROWS] == begun:
         return
     if not of_day:
         counters[C.OTHER_DAY] += state[S.ROWS] - begun
+        state[S.ROWS] = begun
+        return
+    if ts < state[S.NOT_BEFORE]:
+        counters[C.OVERLAPPING] += state[S.ROWS] - begun
         state[S.ROWS] = begun
         return
     n_bids, n_asks = size[BID], size[ASK]

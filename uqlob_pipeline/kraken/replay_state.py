@@ -23,6 +23,8 @@ class S(IntEnum):
     FIRST_PRINT = 8
     ACK_DEPTH = 9
     LAST_EVENT_TS = 10
+    VERIFIED_TS = 11  # time of the session's last event that a checksum has confirmed
+    NOT_BEFORE = 12  # when the sessions before ended: a session that began earlier tells of that time again
 
 
 class C(IntEnum):
@@ -48,6 +50,7 @@ class C(IntEnum):
     GAPS = 17
     LONGEST_SILENCE_NS = 18
     OTHER_DAY_MESSAGES = 19
+    OVERLAPPING = 20
 
 
 class Rules(NamedTuple):
@@ -95,7 +98,7 @@ class Prints(NamedTuple):
 def new_state() -> np.ndarray:
     state = np.zeros(len(S), np.int64)
     state[S.SESSION] = -1
-    state[S.LAST_TS] = state[S.LAST_EVENT_TS] = -1
+    state[S.LAST_TS] = state[S.LAST_EVENT_TS] = state[S.VERIFIED_TS] = state[S.NOT_BEFORE] = -1
     state[S.LAST_CHECKSUM] = -1
     return state
 
