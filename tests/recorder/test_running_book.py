@@ -65,6 +65,14 @@ def test_queue_order_follows_kraken():
     assert queue(book) == [("A", "0.50"), ("B", "3.00")], "an order that is not known is not made by its modify"
 
 
+@pytest.mark.parametrize("event", ["add", "modify"])
+def test_an_order_of_quantity_nothing_leaves_the_book(event):
+    book = RunningBook("level3", 10, 1, 2)
+    book.apply(level3("snapshot", [("add", "A", "9.0", "1.00"), ("add", "B", "9.0", "2.00")], [("add", "C", "9.5", "1.00")]))
+    book.apply(level3("update", [(event, "A", "9.0", "0.00"), (event, "X", "9.0", "0.00")], []))
+    assert queue(book) == [("B", "2.00")]
+
+
 def queue(book: RunningBook) -> list[tuple[str, str]]:
     bids = parse_message(book.snapshot_message("BTC/USD", 0))["data"][0]["bids"]
     return [(order["order_id"], order["order_qty"]) for order in bids]

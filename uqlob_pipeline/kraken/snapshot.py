@@ -122,16 +122,14 @@ class RunningBook:
             order_id = entry["order_id"]
             event = "add" if fresh else entry["event"]
             stands = orders.get(order_id)
-            if event == "delete":
+            qty = 0 if event == "delete" else self._integer(entry["order_qty"], 1)
+            if qty == 0:  # nothing is left of it, whatever the event is called
                 if stands is not None:
                     del orders[order_id]
                     stands[0].remove(stands[1], order_id)
                 continue
             key = sign * self._integer(entry["limit_price"], 0)
-            qty = self._integer(entry["order_qty"], 1)
             if event == "add":
-                if fresh and qty == 0:
-                    continue
                 if stands is not None:  # it left the depth and came back: an add is an upsert
                     stands[0].remove(stands[1], order_id)
             elif event == "modify":
