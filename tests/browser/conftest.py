@@ -62,15 +62,24 @@ class Place:
 
     def start(self) -> "subprocess.Popen[str]":
         """`uqlob ui`, once both servers answer."""
-        log = self.home / "ui.log"
-        command = [UQLOB, "ui", "--port", str(self.port), "--mlflow-port", str(self.mlflow_port)]
+        ports = ["--port", str(self.port), "--mlflow-port", str(self.mlflow_port)]
+        return self._up([UQLOB, "ui", *ports], self.home / "ui.log", "Ctrl-C stops both")
+
+    def start_webserver(self) -> "subprocess.Popen[str]":
+        """The Dagster UI alone, without daemon and MLflow."""
+        command = [UQLOB.with_name("dagster-webserver"), "--host", "127.0.0.1", "--port", str(self.port)]
+        return self._up(
+            [*command, "--workspace", PROJECT / "workspace.yaml"], self.home / "webserver.log", "Serving dagster-webserver"
+        )
+
+    def _up(self, command: list[Path | str], log: Path, sign: str) -> "subprocess.Popen[str]":
         with open(log, "w") as out:
             process = subprocess.Popen(command, env=self.environment(), cwd=PROJECT, stdout=out, stderr=out, text=True)
         deadline = time.monotonic() + START_S
-        while "Ctrl-C stops both" not in log.read_text():
+        while sign not in log.read_text():
             if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
-                raise AssertionError(f"uqlob ui did not come up: {log.read_text()}")
+                raise AssertionError(f"{Path(command[0]).name} did not come up: {log.read_text()}")
             time.sleep(0.3)
         return process
 

@@ -6,6 +6,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser.asset_graph import STORY, left, open_graph
 from tests.browser.conftest import Place
 from tests.browser.screen import Screen, needs_chromium
 from tests.end_to_end.tiny_market import DAYS, HOURS, SYMBOL, day
@@ -13,7 +14,6 @@ from uqlob_pipeline.simulator import MarketSettings
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
-GROUPS = ("market", "features", "labels", "models", "evaluation")
 ALONE, NEW_DAYS = DAYS, (DAYS + 1, DAYS + 2, DAYS + 3)
 STALE = """query Stale($asset: [String!]!, $days: [String!]!) { assetNodeOrError(assetKey: {path: $asset}) { ... on AssetNode {
   staleStatusByPartition(partitions: $days) staleCausesByPartition(partitions: $days) { reason } } } }"""
@@ -41,28 +41,9 @@ def stale(screen: Screen, asset: str, *numbers: int) -> tuple[list[str], list[st
 
 
 def test_the_asset_graph_reads_left_to_right_as_the_paper_does(place: Place, screen: Screen) -> None:
-    screen.go(place.dagster)
-    screen.see("Overview")
-    screen.driver.execute_script("localStorage.setItem('large-screen-nav-open', 'false')")
-    expanded = "%2C".join(f"global%40global%3A{group}" for group in GROUPS)
-    screen.go(f"{place.dagster}/asset-groups?expanded={expanded}", width=2100, height=1620)
-    said = screen.see("book_events", "window_labels", "uq_regression", "gated_evaluation", "paper_report")
+    said = open_graph(screen, place.dagster, *STORY)
     assert "Join the Dagster community" not in said
-
-    def left(asset: str) -> float:
-        return float(
-            screen.driver.execute_script(
-                "const words = arguments[0];"
-                "const all = Array.from(document.querySelectorAll('foreignObject, foreignObject *'));"
-                "const found = all.filter(e => e.children.length === 0 && e.textContent === words);"
-                "return found.length ? found[0].getBoundingClientRect().left : -1",
-                asset,
-            )
-        )
-
-    story = ["raw_dumps", "book_events", "event_features", "encoder", "uq_regression", "predictions", "paper_report"]
-    screen.until("the graph drawn", lambda: all(left(asset) > 0 for asset in story))
-    places = [left(asset) for asset in story]
+    places = [left(screen, asset) for asset in STORY]
     assert places == sorted(places)
     assert len(set(places)) == len(places)
     screen.settle()
