@@ -1,29 +1,45 @@
--- Grain: one row a trade print of an asset-day, in order of time and then of trade id.
--- The side is the taker's; the maker whose order the print explains rests on the other side. A print that two dumps share counts once.
+-- Grain: one row a trade print of a dump, and one a line that has none, in the order of the file.
+-- `line` counts the file's lines from 0, passing over blank ones. The side is the taker's; the maker whose order the print explains
+-- rests on the other side. A line that is not JSON comes as a row of nulls; `bad` says that it, or a print of it, could not be read.
+-- parameters: $file, $symbol (as Kraken writes it)
 with lines as (
-    select unnest(data) as print
+    select
+        row_number() over () - 1 as line,
+        coalesce(channel, method) is null or (channel = 'trade' and data is null) as unreadable,
+        unnest(case when channel = 'trade' and len(data) > 0 then data else [null] end) as print
     from read_json(
-        $files,
+        $file,
         format = 'newline_delimited',
         ignore_errors = true,
+        maximum_object_size = 67108864,
         columns = {
             'channel': 'varchar',
-            'type': 'varchar',
+            'method': 'varchar',
             'data': 'struct(symbol varchar, side varchar, price decimal(18,8), qty decimal(18,8), trade_id bigint, timestamp varchar)[]'
         }
     )
-    where channel = 'trade'
+),
+prints as (
+    select
+        line,
+        unreadable,
+        print is not null as printed,
+        print.symbol as symbol,
+        epoch_ns(try_cast(print.timestamp as timestamp_ns)) as ts,
+        case print.side when 'buy' then 1 when 'sell' then 0 end::tinyint as maker_side,
+        print.price as price,
+        print.qty as qty,
+        print.trade_id as trade_id
+    from lines
 )
-select distinct
-    epoch_ns(print.timestamp::timestamp_ns) as ts,
-    case print.side when 'buy' then 1 else 0 end::utinyint as maker_side,
-    print.price as price,
-    print.qty as qty,
-    print.trade_id as trade_id
-from lines
-where print.symbol = $symbol
-    and print.timestamp is not null
-    and print.price is not null
-    and print.qty is not null
-    and print.side in ('buy', 'sell')
-order by ts, trade_id
+select
+    line,
+    unreadable
+        or (printed and (symbol is null or ts is null or maker_side is null or not coalesce(price > 0 and qty > 0, false))) as bad,
+    coalesce(symbol = $symbol, false) as of_symbol,
+    coalesce(ts, 0) as ts,
+    coalesce(maker_side, 0) as maker_side,
+    coalesce(price, 0) as price,
+    coalesce(qty, 0) as qty,
+    coalesce(trade_id, 0) as trade_id
+from prints

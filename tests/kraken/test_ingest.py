@@ -140,7 +140,7 @@ def test_too_many_garbage_lines_fail_the_day_and_leave_the_old_file(lake: Lake) 
     ingest(lake)
     before = lake.book_events(DAY).read_bytes()
     write_dump(lake, "level3", [*lines[:10], b"garbage", *lines[10:]])
-    with pytest.raises(IngestError, match=r"1 of 53 lines could not be read .*a.jsonl line 11"):
+    with pytest.raises(IngestError, match=r"1 of 53 level3 lines could not be read .*a.jsonl line 11"):
         ingest(lake)
     assert lake.book_events(DAY).read_bytes() == before
 
@@ -159,6 +159,70 @@ def test_a_truncated_archive_yields_its_readable_prefix_and_a_warning(lake: Lake
     assert 100 < report.rows < 400
     assert report.truncated_files == [f"a{suffix}"]
     assert report.quarantined == 0
+
+
+def traded_stream(count: int = 50) -> Stream:
+    """Every delete of `stream_of` is explained by a print of its moment."""
+    stream = stream_of(count)
+    for message in stream.messages[1:]:
+        data = message["data"][0]
+        if data["bids"][0]["event"] == "delete":
+            stream.print("bids", Decimal("100.0"), Decimal("0.5"), nanoseconds(data["timestamp"]))
+    return stream
+
+
+def trade_lines(stream: Stream) -> list[bytes]:
+    return [wire({"channel": "trade", "type": "update", "data": [said]}) for said in stream.prints]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_a_truncated_trade_archive_yields_its_readable_prefix_and_a_warning(lake: Lake, suffix: str) -> None:
+    stream = traded_stream(400)
+    noise = os.urandom(300_000).hex().encode()
+    lines = [
+        line[:-1] + b',"received_at":"' + noise[2800 * i : 2800 * i + 2800] + b'"}' for i, line in enumerate(trade_lines(stream))
+    ]
+    body = b"".join(line + b"\n" for line in lines)
+    pack = {".jsonl": bytes, ".jsonl.gz": gzip.compress, ".jsonl.zst": zstandard.ZstdCompressor().compress}[suffix]
+    packed = pack(body)
+    write_dump(lake, "level3", lines_of(stream))
+    write_dump(lake, "trade", [], f"a{suffix}").write_bytes(packed[: int(len(packed) * 0.6)])
+    report = ingest(lake)
+    assert report.rows == 400
+    assert 40 < report.executions < 200
+    assert report.truncated_files == [f"a{suffix} (trade)"]
+    assert report.quarantined == 0
+
+
+def test_a_trade_archive_that_breaks_off_between_two_lines_is_noticed(lake: Lake) -> None:
+    stream = traded_stream(20)
+    packer = zstandard.ZstdCompressor().compressobj()
+    half = b"".join(line + b"\n" for line in trade_lines(stream)[:5])
+    packed = packer.compress(half) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)  # the frame is never ended
+    write_dump(lake, "level3", lines_of(stream))
+    write_dump(lake, "trade", [], "a.jsonl.zst").write_bytes(packed)
+    report = ingest(lake)
+    assert (report.executions, report.truncated_files) == (5, ["a.jsonl.zst (trade)"])
+
+
+def test_bad_lines_of_a_trade_dump_are_quarantined_and_counted(lake: Lake) -> None:
+    stream = traded_stream(20)
+    lines = trade_lines(stream)
+    whole = len(lines)
+    lines[1] = lines[1].replace(b'"timestamp":"2026-01-18T', b'"timestamp":"yesterday at ')
+    lines[2] = lines[2].replace(b'"price":100.0', b'"price":"a lot"')
+    lines[3] = lines[3].replace(b'"price":100.0', b'"price":100.05')
+    lines[4] = lines[4].replace(b'"sell"', b'"other"')
+    lines[5:5] = [b"{not json", b"", b'{"channel":"heartbeat"}', b'{"channel":"trade","type":"update","data":[]}']
+    write_dump(lake, "level3", lines_of(stream))
+    write_dump(lake, "trade", lines, "t.jsonl")
+    report = ingest(lake, profile(max_quarantine_rate=0.5))
+    assert (report.quarantined, report.executions, report.truncated_files) == (5, whole - 4, [])
+    kept = [json.loads(line) for line in lake.quarantine(DAY).read_text().splitlines()]
+    assert [bad["line"] for bad in kept] == [2, 3, 4, 5, 6]
+    assert {bad["file"] for bad in kept} == {"raw/trade/BTC-USD/2026-01-18/t.jsonl"}
+    with pytest.raises(IngestError, match=r"BTC-USD 2026-01-18: 5 of 13 trade lines could not be read .*t.jsonl line 2, "):
+        ingest(lake)
 
 
 def test_messages_of_another_symbol_are_left_out_and_counted(lake: Lake) -> None:

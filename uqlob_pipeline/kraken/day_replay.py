@@ -13,12 +13,13 @@ import numpy as np
 from uqlob_pipeline.kraken.book import new_book, reserve
 from uqlob_pipeline.kraken.event_file import EventWriter
 from uqlob_pipeline.kraken.ingest_report import REPORT_KEY, IngestError, IngestReport
-from uqlob_pipeline.kraken.messages import BAD, UPDATE, Batch, Orders, kraken_symbol, read_batch
+from uqlob_pipeline.kraken.messages import BAD, UPDATE, Batch, Orders, read_batch
 from uqlob_pipeline.kraken.parsed_dumps import BATCH_LINES, parsed_batches
 from uqlob_pipeline.kraken.prints import read_prints
-from uqlob_pipeline.kraken.quarantine import quarantine
+from uqlob_pipeline.kraken.quarantine import BadLines, quarantine
 from uqlob_pipeline.kraken.replay import finish_session, replay
 from uqlob_pipeline.kraken.replay_state import C, R, Rules, S, new_rows, new_state
+from uqlob_pipeline.kraken.snapshot import wire_symbol
 from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance
 from uqlob_pipeline.profile import Instrument
 from uqlob_pipeline.warehouse import Warehouse
@@ -45,9 +46,7 @@ class DayReplay:
         self.rows = new_rows(0)
         self.seq = self.lines = 0
         self.first_ts = self.last_ts = -1
-        self.bad_rows: dict[Path, list[int]] = {}
-        self.bad = 0
-        self.truncated: list[str] = []
+        self.bad_lines = BadLines()
         self.ends: dict[Path, int] = {}  # the latest time of the day that each file's messages bear
         self.overlaps: list[str] = []
 
@@ -60,14 +59,14 @@ class DayReplay:
         notes: list[str],
         max_bad_rate: float,
     ) -> IngestReport:
-        self.prints = read_prints(self.lake, self.warehouse, self.day, self.rules)
+        self.prints = read_prints(self.lake, self.warehouse, self.day, self.rules, broken, self.bad_lines)
         with EventWriter(target) as writer:
             for file in files:
                 self._replay_file(file, broken.get(file, file), writer)
             finish_session(self.book.size, self.book.levels, self.book.orders, self.state, self.counters, self.rules)
             self._flush(writer)
             report = self._report(broken, notes)
-            quarantine(self.lake, self.day, self.bad_rows, self.lines, max_bad_rate)
+            quarantine(self.lake, self.day, self.bad_lines, max_bad_rate)
             if self.counters[C.SNAPSHOTS] == 0:
                 raise IngestError(
                     f"{self.day}: {files[0].parent} holds {self.counters[C.MESSAGES]} book messages and no snapshot, "
@@ -86,14 +85,11 @@ class DayReplay:
 
     def _replay_file(self, file: Path, readable: Path, writer: EventWriter) -> None:
         first_line = self.lines
-        symbol = kraken_symbol(self.day.symbol)
+        symbol = wire_symbol(self.day.symbol)
         for arrow in parsed_batches(self.warehouse, self.channel, file, readable):
             batch = read_batch(arrow, self.channel, symbol)
             self.counters[C.FOREIGN] += int(batch.foreign.sum())
-            bad = np.flatnonzero(batch.kind == BAD)
-            self.bad += len(bad)
-            if len(bad):
-                self.bad_rows.setdefault(file, []).extend((self.lines - first_line + bad).tolist())
+            self.bad_lines.add(file, self.lines - first_line + np.flatnonzero(batch.kind == BAD))
             told = self.counters[C.OVERLAPPING]
             self._replay_batch(batch, file, self.lines - first_line)
             if self.counters[C.OVERLAPPING] > told:
@@ -103,12 +99,7 @@ class DayReplay:
             self.lines += len(batch)
             if self.progress:
                 self.progress(self.lines)
-        lost = self.bad_rows.get(file)
-        if readable != file or (lost and lost[-1] == self.lines - first_line - 1):
-            self.truncated.append(file.name)
-            if lost and lost[-1] == self.lines - first_line - 1:  # the broken end of a truncated file is not a bad line
-                lost.pop()
-                self.bad -= 1
+        self.bad_lines.end(self.channel, file, self.lines - first_line, cut_short=readable != file)
 
     def _note_end(self, batch: Batch, file: Path) -> None:
         times = batch.ts[batch.kind <= UPDATE]
@@ -184,12 +175,12 @@ class DayReplay:
             channel=self.channel,
             rows=self.seq,
             sessions=count[C.SNAPSHOTS],
-            lines=self.lines,
+            lines=self.bad_lines.read(),
             messages=count[C.MESSAGES],
             checksums_verified=count[C.VERIFIED],
             checksums_failed=count[C.FAILED],
-            quarantined=self.bad,
-            truncated_files=self.truncated,
+            quarantined=self.bad_lines.count(),
+            truncated_files=self.bad_lines.truncated,
             dropped_before_snapshot=count[C.BEFORE_SNAPSHOT],
             dropped_after_failure=count[C.AFTER_FAILURE],
             taken_back=count[C.TAKEN_BACK],

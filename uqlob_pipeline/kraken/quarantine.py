@@ -4,34 +4,67 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from uqlob_pipeline.kraken.dumps import read_lines
 from uqlob_pipeline.kraken.ingest_report import IngestError
-from uqlob_pipeline.lake import AssetDay, Lake, atomic_path
+from uqlob_pipeline.lake import AssetDay, Channel, Lake, atomic_path
 
 MAX_QUARANTINED = 10_000
 
 
-def quarantine(lake: Lake, day: AssetDay, bad_rows: dict[Path, list[int]], lines: int, max_bad_rate: float) -> None:
-    """Keep the bad lines with their places, and refuse a day that has too many of them."""
+class BadLines:
+    """Which rows of an asset-day's dumps could not be read, how many there are, and which files break off."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Path, list[int]] = {}
+        self.lines: dict[Path, int] = {}
+        self.channels: dict[Path, Channel] = {}
+        self.truncated: list[str] = []
+
+    def add(self, file: Path, rows: np.ndarray) -> None:
+        if len(rows):
+            self.rows.setdefault(file, []).extend(rows.tolist())
+
+    def end(self, channel: Channel, file: Path, lines: int, *, cut_short: bool) -> None:
+        """The file is read. A bad last row is the broken end of a truncated file, and no bad line."""
+        self.lines[file], self.channels[file] = lines, channel
+        rows = self.rows.get(file)
+        if rows and rows[-1] == lines - 1:
+            rows.pop()
+            cut_short = True
+        if cut_short:
+            self.truncated.append(file.name if channel != "trade" else f"{file.name} (trade)")
+
+    def count(self, channel: Channel | None = None) -> int:
+        return sum(len(rows) for file, rows in self.rows.items() if channel in (None, self.channels[file]))
+
+    def read(self, channel: Channel | None = None) -> int:
+        return sum(lines for file, lines in self.lines.items() if channel in (None, self.channels[file]))
+
+
+def quarantine(lake: Lake, day: AssetDay, bad_lines: BadLines, max_bad_rate: float) -> None:
+    """Keep the bad lines with their places, and refuse a day that has too many of them in the book's or the trades' dumps."""
     kept = lake.quarantine(day)
-    bad = sum(len(rows) for rows in bad_rows.values())
-    if not bad:
+    if not bad_lines.count():
         kept.unlink(missing_ok=True)
         return
-    places = []
+    places: dict[Channel, list[str]] = {}
     with atomic_path(kept) as temporary, open(temporary, "w") as out:
-        for file, rows in bad_rows.items():
+        for file, rows in bad_lines.rows.items():
             for line, text in lines_at(file, rows[:MAX_QUARANTINED]):
-                places.append(f"{file.name} line {line}")
+                places.setdefault(bad_lines.channels[file], []).append(f"{file.name} line {line}")
                 said = {"file": str(file.relative_to(lake.root)), "line": line, "text": text.decode(errors="replace")[:2000]}
                 out.write(json.dumps(said) + "\n")
-    rate = bad / lines
-    if rate > max_bad_rate:
-        raise IngestError(
-            f"{day}: {bad} of {lines} lines could not be read ({rate:.2%}, the profile allows "
-            f"{max_bad_rate:.2%}): {', '.join(places[:5])}{' ...' if len(places) > 5 else ''}. They are in {kept}. "
-            f"Repair the dump, or raise book.max_quarantine_rate"
-        )
+    for channel, where in places.items():
+        bad, lines = bad_lines.count(channel), bad_lines.read(channel)
+        rate = bad / lines
+        if rate > max_bad_rate:
+            raise IngestError(
+                f"{day}: {bad} of {lines} {channel} lines could not be read ({rate:.2%}, the profile allows "
+                f"{max_bad_rate:.2%}): {', '.join(where[:5])}{' ...' if len(where) > 5 else ''}. They are in {kept}. "
+                f"Repair the dump, or raise book.max_quarantine_rate"
+            )
 
 
 def lines_at(file: Path, rows: list[int]) -> Iterator[tuple[int, bytes]]:
