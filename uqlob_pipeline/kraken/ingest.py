@@ -11,9 +11,10 @@ from uqlob_pipeline.dump_hashes import dump_hash
 from uqlob_pipeline.kraken.day_replay import DayReplay
 from uqlob_pipeline.kraken.dumps import write_prefix
 from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport
-from uqlob_pipeline.kraken.messages import DECIMALS, kraken_symbol
+from uqlob_pipeline.kraken.messages import DECIMALS
 from uqlob_pipeline.kraken.parsed_dumps import BrokenArchive
 from uqlob_pipeline.kraken.replay_state import Rules
+from uqlob_pipeline.kraken.snapshot import wire_symbol
 from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path
 from uqlob_pipeline.profile import Instrument, Profile
 from uqlob_pipeline.warehouse import Warehouse
@@ -73,7 +74,7 @@ def check_instrument(lake: Lake, warehouse: Warehouse, day: AssetDay, instrument
     files = lake.instruments()
     if not files:
         return
-    said = warehouse.rows("instruments.sql", files=[str(f) for f in files], symbol=kraken_symbol(day.symbol))
+    said = warehouse.rows("instruments.sql", files=[str(f) for f in files], symbol=wire_symbol(day.symbol))
     for row in said:
         announced = (row["price_increment"].normalize(), row["price_precision"], row["qty_precision"])
         expected = (instrument.tick.normalize(), instrument.price_precision, instrument.qty_precision)

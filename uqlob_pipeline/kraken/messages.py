@@ -19,10 +19,6 @@ MISSING = np.int64(-1)
 _POWERS = 10 ** np.arange(10, dtype=np.int64)
 
 
-def kraken_symbol(symbol: str) -> str:
-    return symbol.replace("-", "/")
-
-
 @dataclass(frozen=True)
 class Orders:
     """One side's orders of a batch, message after message."""
