@@ -5,7 +5,7 @@
 with lines as (
     select
         row_number() over () - 1 as line,
-        coalesce(channel, method) is null or (channel = 'trade' and data is null) as unreadable,
+        coalesce(channel, method) is null or (coalesce(channel, '') = 'trade' and data is null) as unreadable,
         unnest(case when channel = 'trade' and len(data) > 0 then data else [null] end) as print
     from read_json(
         $file,

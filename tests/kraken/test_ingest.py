@@ -213,7 +213,7 @@ def test_bad_lines_of_a_trade_dump_are_quarantined_and_counted(lake: Lake) -> No
     lines[2] = lines[2].replace(b'"price":100.0', b'"price":"a lot"')
     lines[3] = lines[3].replace(b'"price":100.0', b'"price":100.05')
     lines[4] = lines[4].replace(b'"sell"', b'"other"')
-    lines[5:5] = [b"{not json", b"", b'{"channel":"heartbeat"}', b'{"channel":"trade","type":"update","data":[]}']
+    lines[5:5] = [b"{not json", b"", ack("trade", 0), b'{"channel":"trade","type":"update","data":[]}']
     write_dump(lake, "level3", lines_of(stream))
     write_dump(lake, "trade", lines, "t.jsonl")
     report = ingest(lake, profile(max_quarantine_rate=0.5))
