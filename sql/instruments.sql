@@ -1,6 +1,12 @@
--- Grain: one row a pair of an instrument dump: the increments and precisions that Kraken announced.
+-- Grain: one row an announcement of a pair that was in force on a day: what Kraken had said of its increments and precisions by then.
+-- In force are the announcements received on the day and the last one before it; where none of these is dated, all that bear no date
+-- (`received_at` is what a recorder adds: nanoseconds, or RFC 3339). An update that leaves a fact out leaves it as it was.
+-- parameters: $files, $symbol (as Kraken writes it), $day_start, $day_end (ns)
 with lines as (
-    select unnest(data.pairs) as pair
+    select
+        row_number() over () as line,
+        coalesce(try_cast(received_at as bigint), epoch_ns(try_cast(received_at as timestamp_ns))) as received_at,
+        unnest(data.pairs) as pair
     from read_json(
         $files,
         format = 'newline_delimited',
@@ -8,15 +14,30 @@ with lines as (
         maximum_object_size = 67108864,
         columns = {
             'channel': 'varchar',
+            'received_at': 'varchar',
             'data': 'struct(pairs struct(symbol varchar, price_increment decimal(18,10), price_precision integer, qty_precision integer)[])'
         }
     )
     where channel = 'instrument'
+),
+announced as (
+    select
+        received_at is not null as dated,
+        received_at,
+        last_value(pair.price_increment ignore nulls) over told as price_increment,
+        last_value(pair.price_precision ignore nulls) over told as price_precision,
+        last_value(pair.qty_precision ignore nulls) over told as qty_precision,
+        lead(received_at) over told as replaced_at
+    from lines
+    where pair.symbol = $symbol
+    window told as (partition by received_at is not null order by received_at, line)
+),
+in_force as (
+    select *
+    from announced
+    where not dated or (received_at < $day_end and coalesce(replaced_at > $day_start, true))
 )
-select distinct
-    pair.symbol as symbol,
-    pair.price_increment as price_increment,
-    pair.price_precision as price_precision,
-    pair.qty_precision as qty_precision
-from lines
-where pair.symbol = $symbol
+select distinct dated, price_increment, price_precision, qty_precision
+from in_force
+where dated = (select bool_or(dated) from in_force)
+order by all

@@ -238,21 +238,65 @@ def test_a_symbol_unknown_to_the_profile_says_what_to_add(lake: Lake) -> None:
         ingest(lake, day=AssetDay("XRP-USD", DAY.date))
 
 
-def test_an_instrument_whose_tick_disagrees_is_an_error(lake: Lake) -> None:
+NOON = MIDNIGHT + 12 * 3600 * 10**9
+DAY_NS = 24 * 3600 * 10**9
+
+
+def announce(lake: Lake, *announcements: tuple[int | str | None, dict[str, object]]) -> None:
+    directory = lake.root / "raw" / "instrument"
+    directory.mkdir(parents=True)
+    with open(directory / "i.jsonl", "w") as out:
+        for received_at, facts in announcements:
+            message = {"channel": "instrument", "type": "update", "data": {"pairs": [{"symbol": "BTC/USD", **facts}]}}
+            out.write(json.dumps(message if received_at is None else {**message, "received_at": received_at}) + "\n")
+
+
+TRUE: dict[str, object] = {"price_increment": 0.1, "price_precision": 1, "qty_precision": 8}
+COARSE: dict[str, object] = {"price_increment": 0.5, "price_precision": 1, "qty_precision": 8}
+
+
+@pytest.mark.parametrize(
+    "announcements",
+    [
+        [(None, COARSE)],
+        [(NOON, COARSE)],
+        [(stamp(NOON), COARSE)],
+        [(NOON - 3 * DAY_NS, COARSE)],  # still in force
+        [(NOON - 3 * DAY_NS, TRUE), (NOON, COARSE)],  # changed during the day
+        [(NOON - DAY_NS, COARSE), (NOON, TRUE)],
+        [(NOON, TRUE), (NOON + 1, {"price_increment": 0.5})],  # an update that names one fact
+    ],
+)
+def test_an_instrument_whose_tick_disagrees_on_the_day_is_an_error(lake: Lake, announcements: list) -> None:
     write_dump(lake, "level3", lines_of(stream_of(5)))
-    pair = {"symbol": "BTC/USD", "price_increment": 0.5, "price_precision": 1, "qty_precision": 8}
-    (lake.root / "raw" / "instrument").mkdir(parents=True)
-    (lake.root / "raw" / "instrument" / "i.jsonl").write_text(
-        json.dumps({"channel": "instrument", "type": "snapshot", "data": {"assets": [], "pairs": [pair]}}) + "\n"
-    )
-    with pytest.raises(IngestError, match=r"announces tick 0.5, .* the profile has 0.1"):
+    announce(lake, *announcements)
+    with pytest.raises(IngestError, match=r"BTC-USD 2026-01-18: .* announces tick 0.5, .* the profile has 0.1"):
         ingest(lake)
+
+
+@pytest.mark.parametrize(
+    "announcements",
+    [
+        [(NOON + DAY_NS, COARSE)],  # not yet
+        [(NOON - 3 * DAY_NS, COARSE), (NOON - 2 * DAY_NS, TRUE)],  # no longer
+        [(NOON, TRUE), (NOON + DAY_NS, COARSE)],
+        [(NOON, TRUE), (NOON + 1, {"status": "online"}), (None, {"price_increment": None})],
+        [(None, COARSE), (NOON, TRUE)],  # a date says more than none
+        [(None, COARSE), (None, TRUE)],
+        [(NOON, {"status": "online"})],
+    ],
+)
+def test_announcements_that_are_not_in_force_on_the_day_do_not_matter(lake: Lake, announcements: list) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(5)))
+    announce(lake, *announcements)
+    assert ingest(lake).rows == 5
 
 
 def test_a_price_off_the_tick_names_file_and_line(lake: Lake) -> None:
     lines = lines_of(stream_of(20))
-    write_dump(lake, "level3", [*lines[:7], lines[7].replace(b'"limit_price":100.0', b'"limit_price":100.05'), *lines[8:]])
-    with pytest.raises(IngestError, match=r"a.jsonl line 8: a price is no multiple of the tick 0.1"):
+    off_grid = lines[7].replace(b'"limit_price":100.0', b'"limit_price":100.05')
+    write_dump(lake, "level3", [*lines[:4], b"", b"", *lines[4:7], off_grid, *lines[8:]])  # blank lines count in the file
+    with pytest.raises(IngestError, match=r"a.jsonl line 10: a price is no multiple of the tick 0.1"):
         ingest(lake)
 
 

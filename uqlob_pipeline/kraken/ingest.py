@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+
 from uqlob_pipeline.dump_hashes import dump_hash
 from uqlob_pipeline.kraken.day_replay import DayReplay
 from uqlob_pipeline.kraken.dumps import write_prefix
@@ -70,21 +72,36 @@ def book_events_provenance(lake: Lake, profile: Profile, day: AssetDay, *, verif
 
 
 def check_instrument(lake: Lake, warehouse: Warehouse, day: AssetDay, instrument: Instrument) -> None:
-    """The profile's tick and precisions must be what Kraken announced, where an instrument dump is there."""
+    """The profile's tick and precisions must be what Kraken announced for the day, where an instrument dump says it."""
     files = lake.instruments()
     if not files:
         return
-    said = warehouse.rows("instruments.sql", files=[str(f) for f in files], symbol=wire_symbol(day.symbol))
-    for row in said:
-        announced = (row["price_increment"].normalize(), row["price_precision"], row["qty_precision"])
-        expected = (instrument.tick.normalize(), instrument.price_precision, instrument.qty_precision)
-        if announced != expected:
-            raise IngestError(
-                f"{day}: Kraken's instrument dump ({files[0].parent}) announces tick {announced[0]:f}, "
-                f"price_precision {announced[1]} and qty_precision {announced[2]}, "
-                f"the profile has {expected[0]:f}, {expected[1]} and {expected[2]}: "
-                f"correct [instruments.{day.symbol}] in the profile, or move dumps of another tick size to a lake of their own"
-            )
+    day_start, day_end = _bounds(day)
+    parameters = {"files": [str(f) for f in files], "day_start": day_start, "day_end": day_end}
+    try:
+        said = warehouse.rows("instruments.sql", symbol=wire_symbol(day.symbol), **parameters)
+    except duckdb.Error as error:
+        raise IngestError(
+            f"{day}: an instrument dump cannot be read: {error}. Repair it or move it out of {files[0].parent}"
+        ) from error
+    expected = {
+        "price_increment": instrument.tick,
+        "price_precision": instrument.price_precision,
+        "qty_precision": instrument.qty_precision,
+    }
+    disagreeing = [row for row in said if any(row[fact] not in (None, value) for fact, value in expected.items())]
+    # Announcements without a date may be of any time: one that agrees is enough.
+    if disagreeing and (said[0]["dated"] or len(disagreeing) == len(said)):
+        announced = {
+            fact: "-" if value is None else f"{value.normalize():f}" if fact == "price_increment" else value
+            for fact, value in disagreeing[0].items()
+        }
+        raise IngestError(
+            f"{day}: Kraken's instrument dump ({files[0].parent}) announces tick {announced['price_increment']}, "
+            f"price_precision {announced['price_precision']} and qty_precision {announced['qty_precision']} for that day, "
+            f"the profile has {instrument.tick.normalize():f}, {instrument.price_precision} and {instrument.qty_precision}: "
+            f"correct [instruments.{day.symbol}] in the profile, or move dumps of another tick size to a lake of their own"
+        )
 
 
 def _spill(lake: Lake) -> Path:
@@ -106,7 +123,7 @@ def _source(lake: Lake, day: AssetDay) -> tuple[Channel, list[Path], list[str]]:
 
 
 def _rules(profile: Profile, instrument: Instrument, day: AssetDay, channel: Channel, verify_all: bool) -> Rules:
-    midnight = int(dt.datetime.combine(day.date, dt.time(), dt.UTC).timestamp()) * 10**9
+    day_start, day_end = _bounds(day)
     return Rules(
         level3=channel == "level3",
         tick=int(instrument.tick * 10**DECIMALS),
@@ -118,9 +135,15 @@ def _rules(profile: Profile, instrument: Instrument, day: AssetDay, channel: Cha
         print_before_ns=int(profile.book.execution_tolerance_ms * 1e6),
         print_after_ns=999,  # prints are stamped in microseconds, book messages in nanoseconds
         gap_ns=int(profile.book.gap_warning_s * 1e9),
-        day_start=midnight,
-        day_end=midnight + 86_400 * 10**9,
+        day_start=day_start,
+        day_end=day_end,
     )
+
+
+def _bounds(day: AssetDay) -> tuple[int, int]:
+    """The day's first nanosecond and the next day's."""
+    midnight = int(dt.datetime.combine(day.date, dt.time(), dt.UTC).timestamp()) * 10**9
+    return midnight, midnight + 86_400 * 10**9
 
 
 def verified_all(made: Provenance) -> bool:
