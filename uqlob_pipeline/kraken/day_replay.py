@@ -16,7 +16,7 @@ from uqlob_pipeline.kraken.ingest_report import REPORT_KEY, IngestError, IngestR
 from uqlob_pipeline.kraken.messages import BAD, UPDATE, Batch, Orders, read_batch
 from uqlob_pipeline.kraken.parsed_dumps import BATCH_LINES, parsed_batches
 from uqlob_pipeline.kraken.prints import read_prints
-from uqlob_pipeline.kraken.quarantine import BadLines, quarantine
+from uqlob_pipeline.kraken.quarantine import BadLines, lines_at, quarantine
 from uqlob_pipeline.kraken.replay import finish_session, replay
 from uqlob_pipeline.kraken.replay_state import C, R, Rules, S, new_rows, new_state
 from uqlob_pipeline.kraken.snapshot import wire_symbol
@@ -113,14 +113,14 @@ class DayReplay:
         if said not in self.overlaps:
             self.overlaps.append(said)
 
-    def _replay_batch(self, batch: Batch, file: Path, line: int) -> None:
+    def _replay_batch(self, batch: Batch, file: Path, first_row: int) -> None:
         pending = int(self.state[S.ROWS])
         most = batch.orders if self.rules.level3 else 2 * batch.orders  # a level can shrink by a trade and a cancellation
         if pending + most > len(self.rows):
             grown = new_rows(pending + max(most, BATCH_LINES))
             grown[:pending] = self.rows[:pending]
             self.rows = grown
-        sides = [(o.event, o.key, *self._on_grid(batch, o, file, line), o.ts) for o in (batch.bids, batch.asks)]
+        sides = [(o.event, o.key, *self._on_grid(batch, o, file, first_row), o.ts) for o in (batch.bids, batch.asks)]
         for first in range(0, len(batch), REPLAY_MESSAGES):
             part = slice(first, min(first + REPLAY_MESSAGES, len(batch)))
             starts = [o.start[part.start : part.stop + 1] for o in (batch.bids, batch.asks)]
@@ -140,7 +140,7 @@ class DayReplay:
                 self.rules,
             )
 
-    def _on_grid(self, batch: Batch, orders: Orders, file: Path, line: int) -> tuple[np.ndarray, np.ndarray]:
+    def _on_grid(self, batch: Batch, orders: Orders, file: Path, first_row: int) -> tuple[np.ndarray, np.ndarray]:
         """Prices in ticks and quantities in lots. The division is exact, or the instrument is not what the profile says."""
         ticks, lots = orders.price // self.rules.tick, orders.qty // self.rules.lot
         off_grid = np.flatnonzero((ticks * self.rules.tick != orders.price) | (lots * self.rules.lot != orders.qty))
@@ -148,8 +148,9 @@ class DayReplay:
             messages = np.searchsorted(orders.start, off_grid, side="right") - 1
             messages = messages[batch.kind[messages] <= UPDATE]
             if len(messages):
+                ((number, _),) = lines_at(file, [first_row + int(messages[0])])
                 raise IngestError(
-                    f"{self.day}: {file} line {line + int(messages[0]) + 1}: a price is no multiple of the tick "
+                    f"{self.day}: {file} line {number}: a price is no multiple of the tick "
                     f"{self.instrument.tick}, or a quantity has more than {self.instrument.qty_precision} decimals. "
                     f"The tick size changed, or [instruments.{self.day.symbol}] in the profile is wrong: "
                     f"correct it, or keep days of another tick size in a lake of their own"
