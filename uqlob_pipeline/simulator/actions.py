@@ -46,8 +46,8 @@ from uqlob_pipeline.simulator.ladder import (
     resize,
 )
 from uqlob_pipeline.simulator.latent import LEAD, LOG_VOLATILITY, REFERENCE, Dynamics
-from uqlob_pipeline.simulator.lines import put_trades
 from uqlob_pipeline.simulator.randomness import exponential, normal, uniform
+from uqlob_pipeline.simulator.trade_lines import put_trades
 
 DEEPEST = 900  # cells from the reference price at which an order may be placed
 STALE = 1500  # cells from it at which an order is taken away

@@ -1,4 +1,4 @@
-"""The lines of the level3, book and trade channels, rendered with their checksums.
+"""The lines of the level3 and book channels, rendered with their checksums.
 
 `close_message` turns one engine message into lines. A depth-limited feed shows what Kraken's would: nothing about orders
 beyond its last level, no delete for what leaves the depth, and an `add` with the old timestamp for each order of a
@@ -19,9 +19,6 @@ from uqlob_pipeline.simulator.feed import (
     E_SIDE,
     E_TIME,
     EVENTS_HELD,
-    F_CELL,
-    F_LOTS,
-    FILLS_HELD,
     LEVEL3,
     LOSE_NEXT,
     LOST,
@@ -32,13 +29,11 @@ from uqlob_pipeline.simulator.feed import (
     SENT_BOOK,
     SENT_EVENTS,
     SENT_MESSAGES,
-    SENT_TRADES,
     T_CELL,
     T_LOTS,
     T_SIDE,
     TOUCHES_HELD,
     TRADE,
-    TRADE_ID,
     USED,
     Feed,
     Message,
@@ -70,24 +65,17 @@ from uqlob_pipeline.simulator.wording import (
     TEXT_ADD,
     TEXT_ASKS,
     TEXT_BIDS,
-    TEXT_BUY,
     TEXT_CHECKSUM,
     TEXT_DELETE,
     TEXT_END,
     TEXT_HEARTBEAT,
-    TEXT_LIMIT,
     TEXT_LIMIT_PRICE,
-    TEXT_MARKET,
     TEXT_MODIFY,
     TEXT_ORDER_QTY,
     TEXT_PRICE,
     TEXT_QTY,
-    TEXT_SELL,
     TEXT_SYMBOL,
     TEXT_TIMESTAMP,
-    TEXT_TRADE_ID,
-    TEXT_TRADE_SYMBOL,
-    TEXT_TRADES,
     TEXT_UPDATE_2,
     TEXT_UPDATE_3,
 )
@@ -272,39 +260,3 @@ def close_message(ladder: Ladder, message: Message, feed: Feed, now: int) -> Non
                 tally[SENT_BOOK] += 1
         feed.shown[BOOK, BID], feed.shown[BOOK, ASK] = bid, ask
     message.counts[EVENTS_HELD], message.counts[TOUCHES_HELD] = 0, 0
-
-
-@njit(cache=True, nogil=True)
-def put_trades(ladder: Ladder, message: Message, feed: Feed, now: int, buyer: bool, market: bool) -> None:
-    """One trade message a taker: a fill a maker. Its time is cut to microseconds, so never after the book message's."""
-    tally = feed.tally
-    fills = message.counts[FILLS_HELD]
-    message.counts[FILLS_HELD] = 0
-    if fills == 0:
-        return
-    if tally[MUTED]:
-        tally[TRADE_ID] += fills
-        return
-    out = feed.text[TRADE]
-    at = put_text(out, tally[USED + TRADE], TEXT_TRADES)
-    for i in range(fills):
-        if i > 0:
-            out[at] = 44
-            at += 1
-        at = put_text(out, at, TEXT_TRADE_SYMBOL)
-        at = put_text(out, at, feed.symbol)
-        at = put_text(out, at, TEXT_BUY if buyer else TEXT_SELL)
-        at = put_decimal(out, at, cell_tick(ladder, message.held[F_CELL, i]), feed.tally[PRICE_PRECISION])
-        at = put_text(out, at, TEXT_QTY)
-        at = put_decimal(out, at, message.held[F_LOTS, i], feed.tally[QTY_PRECISION])
-        at = put_text(out, at, TEXT_MARKET if market else TEXT_LIMIT)
-        at = put_text(out, at, TEXT_TRADE_ID)
-        tally[TRADE_ID] += 1
-        at = put_integer(out, at, tally[TRADE_ID])
-        at = put_text(out, at, TEXT_TIMESTAMP)
-        at = put_time(out, at, now, 6)
-        out[at] = 125
-        at += 1
-    out[at], out[at + 1], out[at + 2] = 93, 125, 10
-    line_done(feed, TRADE, at + 3)
-    tally[SENT_TRADES] += fills
