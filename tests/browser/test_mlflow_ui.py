@@ -2,12 +2,17 @@
 
 import re
 
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from selenium.webdriver.common.by import By
 
 from tests.browser.conftest import Place
 from tests.browser.screen import Screen, needs_chromium
-from tests.end_to_end.tiny_market import SYMBOL
+from tests.end_to_end.tiny_market import KEY, SYMBOL
+from uqlob_models.evaluation import headline
+from uqlob_pipeline.stages import read_record
+from uqlob_pipeline.training_plots import CONFUSION, CURVES
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
@@ -22,26 +27,48 @@ def look_at_training(screen: Screen) -> None:
             screen.driver.execute_script("arguments[0].click()", found)
 
 
+def number_after(words: str, said: str) -> float:
+    """The number that a page shows right behind some words."""
+    found = re.search(rf"(?m)^{re.escape(words)}\s+(-?\d[\d.]*(?:e-?\d+)?)", said)
+    assert found, f"no number behind '{words}' in:\n{said[:3000]}"
+    return float(found[1])
+
+
 def test_the_link_of_a_model_leads_to_its_run_with_metrics_and_figures(place: Place, screen: Screen) -> None:
+    record = read_record(place.lake.model("uq_regression", KEY))
+    assert record is not None
     screen.go(f"{place.mlflow}/#/experiments/1/runs")
     screen.see("matching runs")
     look_at_training(screen)
     screen.go(f"{place.dagster}/assets/uq_regression?view=partitions&partition=5s%7C{SYMBOL}", height=1100)
-    screen.see("Latest materialization", "MLflow", "selection nlpd")
+    said = screen.see("Latest materialization", "MLflow", "selection nlpd")
+    assert number_after("selection nlpd", said) == pytest.approx(record.validation["nlpd"], rel=1e-4)
     (link, *_) = screen.until("the link to MLflow", lambda: screen.links(f"{place.mlflow}/#/experiments/"))
     screen.driver.execute_script("Array.from(document.links).find(a => a.href === arguments[0]).target = '_self'", link)
     screen.driver.execute_script("Array.from(document.links).find(a => a.href === arguments[0]).click()", link)
-    screen.see(f"{SYMBOL} 5s uq_regression", "validation/nlpd", "test/cov68")
+
+    said = screen.see(f"{SYMBOL} 5s uq_regression", "validation/nlpd", "test/cov68")
+    last = record.history()["epochs"][-1]
+    test = headline(pq.read_table(place.lake.by_model("gated_evaluation", KEY)))
+    assert number_after("validation/nlpd", said) == pytest.approx(last["validation/nlpd"], rel=1e-3)
+    assert number_after("test/cov68", said) == pytest.approx(test["regression/cov68"], rel=1e-3)
+    assert "Finished" in said
     screen.settle()
     screen.shoot("mlflow_run")
-    screen.go(f"{link}/artifacts/figures", height=900)
-    screen.see("figures", "checkpoint")
-    for name in ("figures", "training_curves.png"):
-        screen.until(name, lambda name=name: [e for e in screen.driver.find_elements(By.XPATH, f"//*[text()='{name}']")])[
-            0
-        ].click()
-    drawn = "return Array.from(document.images).filter(i => i.naturalWidth > 300).length"
-    screen.until("a figure", lambda: screen.driver.execute_script(drawn))
+
+    figures = sorted(path.name for path in record.directory.glob("*.png"))
+    assert figures == [CONFUSION, CURVES]
+    screen.go(f"{link}/artifacts/figures/{figures[0]}", height=900)
+    screen.see(*figures)
+    for name in figures:
+        screen.until(name, lambda name=name: screen.driver.find_elements(By.XPATH, f"//*[text()='{name}']"))[0].click()
+        screen.see(f"figures/{name}")
+        size = list(Image.open(record.directory / name).size)
+        screen.until(f"{name} of {size} pixels", lambda size=size: size in screen.driver.execute_script(DRAWN))
+
+
+# The sizes of the pictures that the page has loaded.
+DRAWN = "return Array.from(document.images).filter(i => i.complete).map(i => [i.naturalWidth, i.naturalHeight])"
 
 
 def test_the_experiment_lists_every_run_and_none_ended_before_it_began(place: Place, screen: Screen) -> None:
