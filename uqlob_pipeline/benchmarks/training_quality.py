@@ -22,7 +22,7 @@ def both_samplings(config: TrainingConfig) -> dict[Sampled, TrainingConfig]:
     return {"blocks": replace(config, regression=stage), "instances": replace(config, regression=instances)}
 
 
-def same_quality(dataset: WindowDataset, config: TrainingConfig, steps: int = 48) -> dict[str, Any]:
+def same_quality(dataset: WindowDataset, config: TrainingConfig, steps: int = 32) -> dict[str, Any]:
     """Validation metrics of blocks and instances after the same number of targets and of steps, for three seeds of each.
 
     Both start from one pretrained encoder, so that the metrics are those of a model that has learnt something. Whole epochs are
