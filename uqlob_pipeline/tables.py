@@ -1,4 +1,4 @@
-"""The columns of the tables of features and labels, in words: for Dagster's catalogue and for docs/tables.md."""
+"""The columns of the tables, in words: for Dagster's catalogue and for docs/tables.md."""
 
 from typing import Any, NamedTuple
 
@@ -12,6 +12,21 @@ class Column(NamedTuple):
 WINDOW = Column("window", "int32", "the window's number within the asset-day, from 0; null in the tail of a session")
 HORIZON = Column("horizon_s", "int32", "prediction horizon h, seconds")
 SYMBOL = Column("symbol", "string", "as in BTC-USD")
+
+BOOK_EVENTS = [
+    Column("seq", "int64", "position among the day's kept events"),
+    Column("session", "int32", "counts the snapshots from 0; nothing crosses from one to the next"),
+    Column("ts", "int64", "ns UTC, never decreasing"),
+    Column("type", "uint8", "0 add, 1 modify, 2 delete, 3 execution"),
+    Column("side", "uint8", "0 bid, 1 ask"),
+    Column("price_ticks", "int64", "the order's (level 2: the level's) price"),
+    Column("lots", "int64", "quantity after an add or modify, removed by a delete or execution; 10^-qty_precision"),
+    Column("level", "uint8", "1 to 10, depth rank on its own side"),
+    Column("bid_ticks", "int64", "best bid after the message"),
+    Column("ask_ticks", "int64", "best ask after the message"),
+    Column("bid_lots", "int64", "queue at the best bid after the message"),
+    Column("ask_lots", "int64", "queue at the best ask after the message"),
+]
 
 EVENT_FEATURES = [
     Column("seq", "int64", "position among the day's kept events, as in book_events"),
@@ -155,6 +170,7 @@ GATED_EVALUATION = [
 ]
 
 TABLES: dict[str, list[Column]] = {
+    "book_events": BOOK_EVENTS,
     "token_bins": TOKEN_BINS,
     "event_features": EVENT_FEATURES,
     "feature_scales": FEATURE_SCALES,

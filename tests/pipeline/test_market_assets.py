@@ -10,7 +10,7 @@ from tests.pipeline.conftest import day
 from uqlob_pipeline.assets import market
 from uqlob_pipeline.assets.market import book_events, ingest_checks, raw_dumps
 from uqlob_pipeline.kraken.ingest_report import IngestReport
-from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.lake import Lake, read_provenance
 from uqlob_pipeline.materialize import RANGE_END, RANGE_START
 from uqlob_pipeline.partitions import asset_day_key
 from uqlob_pipeline.profile import BookSettings
@@ -162,6 +162,19 @@ def test_each_check_fails_for_its_own_reason_and_blocks_only_where_the_data_woul
     outcomes = {outcome.name: outcome for outcome in ingest_checks(report, BookSettings())}
     assert [name for name, outcome in outcomes.items() if not outcome.passed] == [check]
     assert outcomes[check].severity.value == severity
+
+
+def test_dagster_and_the_file_name_the_same_code_version_and_columns(
+    instance: dg.DagsterInstance, resources: dict, lake: Lake
+) -> None:
+    assert materialise(instance, resources, 0).success
+    (spec,) = book_events.specs
+    path = lake.book_events(day(0))
+    made = read_provenance(path)
+    assert made is not None
+    assert spec.code_version == made.code_version
+    columns = spec.metadata["dagster/column_schema"].columns
+    assert [(column.name, column.type) for column in columns] == [(f.name, str(f.type)) for f in pq.read_schema(path)]
 
 
 def test_every_asset_of_the_group_says_what_it_is() -> None:

@@ -5,33 +5,17 @@ from typing import Any
 
 import dagster as dg
 
-from uqlob_pipeline.assets.days import NO_DUMP, RECORDED, CheckOutcome, DayDone, backfill_policy, has_dump, over_days
+from uqlob_pipeline.assets.days import NO_DUMP, RECORDED, CheckOutcome, DayDone, day_table, has_dump, over_days
+from uqlob_pipeline.kraken.event_file import CODE_VERSION
 from uqlob_pipeline.kraken.ingest_report import IngestReport
 from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days, recorded_partitions
 from uqlob_pipeline.profile import BookSettings, Profile
+from uqlob_pipeline.tables import column_schema
 from uqlob_pipeline.warehouse import Warehouse
 
 GROUP = "market"
 LARGE_SHARE = 0.01  # of a day's messages or events: more than that is no slip of a clock
-OWNERS = ["team:uqlob"]
-
-COLUMNS = dg.TableSchema(
-    columns=[
-        dg.TableColumn("seq", "int64", "position among the day's kept events"),
-        dg.TableColumn("session", "int32", "counts the snapshots from 0; nothing crosses from one to the next"),
-        dg.TableColumn("ts", "int64", "ns UTC, never decreasing within a session"),
-        dg.TableColumn("type", "uint8", "0 add, 1 modify, 2 delete, 3 execution"),
-        dg.TableColumn("side", "uint8", "0 bid, 1 ask"),
-        dg.TableColumn("price_ticks", "int64", "the order's (level 2: the level's) price"),
-        dg.TableColumn("lots", "int64", "quantity after an add or modify, removed by a delete or execution; 10^-qty_precision"),
-        dg.TableColumn("level", "uint8", "1 to 10, depth rank on its own side"),
-        dg.TableColumn("bid_ticks", "int64", "best bid after the message"),
-        dg.TableColumn("ask_ticks", "int64", "best ask after the message"),
-        dg.TableColumn("bid_lots", "int64", "queue at the best bid after the message"),
-        dg.TableColumn("ask_lots", "int64", "queue at the best ask after the message"),
-    ]
-)
 
 
 @dg.observable_source_asset(
@@ -52,16 +36,12 @@ class BookRun(dg.Config):
     verify_all: bool = False  # every checksum, instead of the profile's sample
 
 
-@dg.asset(
-    partitions_def=asset_days,
+@day_table(
     deps=[raw_dumps],
     group_name=GROUP,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
     tags={"layer": "events"},
-    code_version="1",
-    backfill_policy=backfill_policy,
-    metadata={"dagster/column_schema": COLUMNS},
+    code_version=CODE_VERSION,
+    metadata=column_schema("book_events"),
     check_specs=[
         dg.AssetCheckSpec(RECORDED, asset="book_events", description="every day of the run has a dump; one without is skipped"),
         dg.AssetCheckSpec("checksums", asset="book_events", blocking=True, description="Kraken's own checksums hold"),

@@ -1,4 +1,4 @@
-"""The `book_events` file of an asset-day: its columns, and a writer that works beside the replay."""
+"""The `book_events` file of an asset-day: its schema and code version, and a writer that works beside the replay."""
 
 import queue
 import threading
@@ -8,24 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.tables import BOOK_EVENTS
 from uqlob_pipeline.warehouse import ROW_GROUP
 
-SCHEMA = pa.schema(
-    [
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("session", pa.int32(), nullable=False),
-        pa.field("ts", pa.int64(), nullable=False),
-        pa.field("type", pa.uint8(), nullable=False),
-        pa.field("side", pa.uint8(), nullable=False),
-        pa.field("price_ticks", pa.int64(), nullable=False),
-        pa.field("lots", pa.int64(), nullable=False),
-        pa.field("level", pa.uint8(), nullable=False),
-        pa.field("bid_ticks", pa.int64(), nullable=False),
-        pa.field("ask_ticks", pa.int64(), nullable=False),
-        pa.field("bid_lots", pa.int64(), nullable=False),
-        pa.field("ask_lots", pa.int64(), nullable=False),
-    ]
-)
+SCHEMA = pa.schema([pa.field(column.name, pa.type_for_alias(column.type), nullable=False) for column in BOOK_EVENTS])
+CODE_VERSION = "2"  # of everything between a dump and this file: whoever changes what comes out raises it
 
 
 class EventWriter:

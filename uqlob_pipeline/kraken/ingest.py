@@ -12,6 +12,7 @@ import duckdb
 from uqlob_pipeline.dump_hashes import dump_hash
 from uqlob_pipeline.kraken.day_replay import DayReplay
 from uqlob_pipeline.kraken.dumps import write_prefix
+from uqlob_pipeline.kraken.event_file import CODE_VERSION
 from uqlob_pipeline.kraken.ingest_report import DumpMissing, IngestError, IngestReport
 from uqlob_pipeline.kraken.messages import DECIMALS
 from uqlob_pipeline.kraken.parsed_dumps import BrokenArchive
@@ -20,8 +21,6 @@ from uqlob_pipeline.kraken.snapshot import wire_symbol
 from uqlob_pipeline.lake import AssetDay, Channel, Lake, Provenance, atomic_path
 from uqlob_pipeline.profile import Instrument, Profile
 from uqlob_pipeline.warehouse import Warehouse
-
-CODE_VERSION = "1"
 
 
 def write_book_events(
