@@ -12,6 +12,7 @@ as one, of no rows and with the reason, and nothing is written: whatever reads t
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import dagster as dg
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 
 from uqlob_pipeline.assets.failures import told_to_dagster
 from uqlob_pipeline.lake import AssetDay, Lake, Provenance, read_provenance
-from uqlob_pipeline.partitions import asset_day
+from uqlob_pipeline.partitions import asset_day, asset_days
 
 BACKFILL_TAG = "dagster/backfill"
 DEFER_EVENTS_TAG = "dagster/defer_asset_events"
@@ -27,7 +28,15 @@ DAYS_PER_RUN = 32
 NO_DUMP = "no dump"
 RECORDED = "recorded"  # the check that names the days without a dump
 
-backfill_policy = dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN)
+OWNERS = ["team:uqlob"]
+
+day_table = partial(
+    dg.asset,
+    partitions_def=asset_days,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
+    backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN),
+)
 
 
 @dataclass(frozen=True)

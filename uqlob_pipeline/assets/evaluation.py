@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline import evaluations, forecasts, tracked
+from uqlob_pipeline.assets.days import OWNERS
 from uqlob_pipeline.assets.failures import told_to_dagster
 from uqlob_pipeline.assets.models import GPU, WINDOWS, link, uq_classification, uq_regression
 from uqlob_pipeline.checks.evaluation import (
@@ -30,7 +31,6 @@ from uqlob_pipeline.tracked import Origin
 from uqlob_pipeline.tracking import Tracking
 
 GROUP = "evaluation"
-OWNERS = ["team:uqlob"]
 THRESHOLDS = dg.AssetDep("label_thresholds", partition_mapping=symbol_of_model)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline import features
-from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days
-from uqlob_pipeline.assets.fitted import over_symbols
+from uqlob_pipeline.assets.days import DayDone, day_table, over_days
+from uqlob_pipeline.assets.fitted import fitted_table, over_symbols
 from uqlob_pipeline.checks.features import (
     EVENT_FEATURES_CHECKS,
     FEATURE_SCALES_CHECKS,
@@ -15,7 +15,7 @@ from uqlob_pipeline.checks.features import (
     feature_scales_checks,
 )
 from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.partitions import asset_days, days_of_symbol, symbols
+from uqlob_pipeline.partitions import days_of_symbol
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.tables import column_schema
 from uqlob_pipeline.tracked import Origin, fit_written
@@ -23,16 +23,11 @@ from uqlob_pipeline.tracking import Tracking
 from uqlob_pipeline.warehouse import Warehouse
 
 GROUP = "features"
-KINDS = {"duckdb", "parquet"}
-OWNERS = ["team:uqlob"]
 
 
-@dg.asset(
-    partitions_def=symbols,
+@fitted_table(
     deps=[dg.AssetDep("book_events", partition_mapping=days_of_symbol)],
     group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
     tags={"layer": "features", "fitted_on": "training-days"},
     code_version=features.TOKEN_BINS_CODE,
     metadata=column_schema("token_bins"),
@@ -64,15 +59,11 @@ def token_bins(
     yield from over_symbols(context, fit)
 
 
-@dg.asset(
-    partitions_def=asset_days,
+@day_table(
     deps=["book_events", dg.AssetDep(token_bins, partition_mapping=days_of_symbol)],
     group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
     tags={"layer": "features"},
     code_version=features.EVENT_FEATURES_CODE,
-    backfill_policy=backfill_policy,
     metadata=column_schema("event_features"),
     check_specs=EVENT_FEATURES_CHECKS,
 )
@@ -96,12 +87,9 @@ def event_features(
     yield from over_days(context, lake, compute)
 
 
-@dg.asset(
-    partitions_def=symbols,
+@fitted_table(
     deps=[dg.AssetDep(event_features, partition_mapping=days_of_symbol)],
     group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
     tags={"layer": "features", "fitted_on": "training-days"},
     code_version=features.FEATURE_SCALES_CODE,
     metadata=column_schema("feature_scales"),

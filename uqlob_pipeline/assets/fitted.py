@@ -1,11 +1,15 @@
 """How a run fits what belongs to a symbol: one partition a run, the fit's own data version, its checks beside it."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import dagster as dg
 
-from uqlob_pipeline.assets.days import DayDone
+from uqlob_pipeline.assets.days import OWNERS, DayDone
 from uqlob_pipeline.assets.failures import told_to_dagster
+from uqlob_pipeline.partitions import symbols
+
+fitted_table = partial(dg.asset, partitions_def=symbols, kinds={"duckdb", "parquet"}, owners=OWNERS)
 
 
 def over_symbols(

@@ -8,12 +8,12 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline import dataset, labels
-from uqlob_pipeline.assets.days import DayDone, backfill_policy, over_days
-from uqlob_pipeline.assets.fitted import over_symbols
+from uqlob_pipeline.assets.days import OWNERS, DayDone, day_table, over_days
+from uqlob_pipeline.assets.fitted import fitted_table, over_symbols
 from uqlob_pipeline.checks.labels import WINDOW_LABELS_CHECKS, window_labels_checks
 from uqlob_pipeline.fits import NotReady
 from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.partitions import asset_days, days_of_symbol, symbols
+from uqlob_pipeline.partitions import days_of_symbol
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.tables import column_schema
 from uqlob_pipeline.tracked import Origin, dataset_written, fit_written
@@ -21,19 +21,13 @@ from uqlob_pipeline.tracking import Tracking
 from uqlob_pipeline.warehouse import Warehouse
 
 GROUP = "labels"
-KINDS = {"duckdb", "parquet"}
-OWNERS = ["team:uqlob"]
 
 
-@dg.asset(
-    partitions_def=asset_days,
+@day_table(
     deps=["book_events"],
     group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
     tags={"layer": "labels"},
     code_version=labels.WINDOW_PRICES_CODE,
-    backfill_policy=backfill_policy,
     metadata=column_schema("window_prices"),
 )
 def window_prices(
@@ -56,12 +50,9 @@ def window_prices(
     yield from over_days(context, lake, price)
 
 
-@dg.asset(
-    partitions_def=symbols,
+@fitted_table(
     deps=[dg.AssetDep(window_prices, partition_mapping=days_of_symbol)],
     group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
     tags={"layer": "labels", "fitted_on": "training-days"},
     code_version=labels.LABEL_THRESHOLDS_CODE,
     metadata=column_schema("label_thresholds"),
@@ -90,15 +81,11 @@ def label_thresholds(
     yield from over_symbols(context, fit)
 
 
-@dg.asset(
-    partitions_def=asset_days,
+@day_table(
     deps=[window_prices, dg.AssetDep(label_thresholds, partition_mapping=days_of_symbol)],
     group_name=GROUP,
-    kinds=KINDS,
-    owners=OWNERS,
     tags={"layer": "labels"},
     code_version=labels.WINDOW_LABELS_CODE,
-    backfill_policy=backfill_policy,
     metadata=column_schema("window_labels"),
     check_specs=WINDOW_LABELS_CHECKS,
 )

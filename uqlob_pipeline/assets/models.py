@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from uqlob_pipeline.assets.days import OWNERS
 from uqlob_pipeline.assets.failures import told_to_dagster
 from uqlob_pipeline.checks.models import results, stage_check_specs, stage_checks
 from uqlob_pipeline.lake import Lake
@@ -20,7 +21,6 @@ from uqlob_pipeline.tracking import Tracking
 
 GROUP = "models"
 KINDS = {"pytorch", "mlflow"}
-OWNERS = ["team:uqlob"]
 GPU = "gpu"
 
 WINDOWS = [
