@@ -138,11 +138,8 @@ def corrupted_dump(drill: Drill) -> Done:
     dump.write_bytes(true[:middle] + drill.rng.randbytes(4096) + true[middle + 4096 :])
     process = site.start(*STAGES["ingest"])
     code = process.wait()
-    said = site.said(20_000)
-    day = dump.parent.name
-    problems: tuple[str, ...] = (
-        () if code == 0 or day in said else (f"the failure does not name the day of {dump.name}: {said[-300:]}",)
-    )
+    symbol, day = dump.parent.parent.name, dump.parent.name
+    problems = refusal_unsaid(site, symbol, day) if code else warning_unsaid(site, symbol, day, dump)
     wanted = {name: digest for name, digest in drill.wanted("ingest").items() if day not in name}
     found = {name: digest for name, digest in table_hashes(site.lake, tables_of("ingest")).items() if name in wanted}
     problems += tuple(f"{name} has other bytes" for name, digest in found.items() if digest != wanted[name])
@@ -151,6 +148,25 @@ def corrupted_dump(drill: Drill) -> Done:
     problems += differences(drill.wanted("ingest"), table_hashes(site.lake, tables_of("ingest")))
     how = "the day refused" if code else "its readable part taken"
     return f"4 kB of {day} overwritten ({how}), then mended and run again", problems
+
+
+def refusal_unsaid(site: Site, symbol: str, day: str) -> tuple[str, ...]:
+    """Whether the run's last word, why it failed, leaves the asset-day out: that the run began with it is no answer."""
+    why = " ".join(site.said(20_000).split()).rpartition(" failed: ")[2]  # a terminal breaks lines where it likes
+    return () if f"{symbol} {day}" in why else (f"the failure does not name {symbol} {day}: {why[-300:]}",)
+
+
+def warning_unsaid(site: Site, symbol: str, day: str, dump: Path) -> tuple[str, ...]:
+    """Whether the day was made of a damaged dump without a word of it in its report, which the checks and the UI show."""
+    from uqlob_pipeline.kraken.ingest_report import read_report
+
+    made = site.lake / "book_events" / f"symbol={symbol}" / f"date={day}.parquet"
+    if not made.is_file():
+        return (f"the run ended well and {made.name} of {symbol} is not there",)
+    report = read_report(made)
+    if dump.name in report.truncated_files or report.quarantined or report.checksums_failed:
+        return ()
+    return (f"{symbol} {day} was made of a damaged {dump.name}, and its report says nothing of it",)
 
 
 def two_ingests(drill: Drill) -> Done:

@@ -1,13 +1,20 @@
 """The drill itself: it sees what it should see, and every fault of it passes."""
 
+import datetime as dt
+import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from uqlob_pipeline.drill import STAGES, Site, differences, kill, table_hashes
-from uqlob_pipeline.lake import Lake, sweep_temporaries
+from uqlob_pipeline.drill_faults import refusal_unsaid, warning_unsaid
+from uqlob_pipeline.kraken.ingest_report import REPORT_KEY, IngestReport
+from uqlob_pipeline.lake import AssetDay, Lake, sweep_temporaries
 from uqlob_pipeline.status import TABLES
 
 UQLOB = Path(sys.executable).parent / "uqlob"
@@ -30,6 +37,28 @@ def test_a_lost_a_changed_and_a_surplus_table_are_each_named(tmp_path: Path) -> 
         "book_events/symbol=BTC-USD/date=2026-01-05.parquet has other bytes",
         "window_labels/symbol=BTC-USD/date=2026-01-05.parquet should not be there",
     )
+
+
+def test_a_refusal_must_name_the_day_in_its_reason(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    began = "book_events BTC-USD 2026-01-05: not there\n"
+    (tmp_path / "run.log").write_text(began + "book_events BTC-USD 2026-01-05 failed: BTC-USD 2026-01-05: no snapshot (run 1)")
+    assert refusal_unsaid(site, "BTC-USD", "2026-01-05") == ()
+    (tmp_path / "run.log").write_text(began + "book_events BTC-USD 2026-01-05 failed: division by zero (run 1)")
+    assert refusal_unsaid(site, "BTC-USD", "2026-01-05") == (
+        "the failure does not name BTC-USD 2026-01-05: division by zero (run 1)",
+    )
+
+
+def test_a_day_made_of_a_damaged_dump_must_say_so(tmp_path: Path) -> None:
+    site, dump = Site(tmp_path), Path("a.jsonl.zst")
+    path = Lake(site.lake).book_events(AssetDay("BTC-USD", dt.date(2026, 1, 5)))
+    path.parent.mkdir(parents=True)
+    assert "is not there" in warning_unsaid(site, "BTC-USD", "2026-01-05", dump)[0]
+    for truncated, problems in (([dump.name], 0), ([], 1)):
+        report = json.dumps(asdict(IngestReport("level3", truncated_files=truncated)))
+        pq.write_table(pa.table({"seq": [0]}).replace_schema_metadata({REPORT_KEY: report}), path)
+        assert len(warning_unsaid(site, "BTC-USD", "2026-01-05", dump)) == problems
 
 
 def test_the_stages_hold_every_partitioned_asset_in_the_order_of_the_dag() -> None:
