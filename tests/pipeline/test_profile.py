@@ -20,7 +20,7 @@ def test_the_paper_profile_holds_the_papers_splits_and_hyperparameters() -> None
     assert (paper.labels.alpha, paper.labels.k, paper.labels.latency_us) == (0.25, 10, 500)
     training = paper.training
     assert (training.seed, training.test_seed, training.head.context, training.regression.batch) == (42, 999, 15, 16)
-    # Warm-up, restarts and rates are counted in steps: a step must be the paper's sixteen targets, whichever way they are sampled.
+    # Warm-up, restarts and rates are counted in steps: a step must be the paper's sixteen targets, however they are sampled.
     assert [stage.targets_per_step for stage in (training.regression, training.classification)] == [16, 16]
     loss = training.loss
     assert (loss.lambda_nll, loss.lambda_weighted_mae, loss.lambda_directional, loss.lambda_calibration) == (1.0, 0.1, 0.5, 0.5)
