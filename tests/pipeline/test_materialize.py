@@ -19,6 +19,8 @@ from uqlob_pipeline.lake import AssetDay, Lake
 from uqlob_pipeline.materialize import Choice, MaterializeFailed, chosen_days, legs, materialize_choice, stretches
 from uqlob_pipeline.profile import Profile, load_profile
 from uqlob_pipeline.simulator import MarketSettings, simulate_day
+from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.warehouse import Warehouse
 
 
 def run(resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance, choice: Choice) -> tuple[int, list[str]]:
@@ -97,6 +99,22 @@ def test_the_profile_option_chooses_the_partitions(tmp_path: Path) -> None:
     assert wrong.returncode == 1
     assert "no profile at" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_a_failed_check_is_said_in_the_terminal(
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    whole, (dump,) = lake, lake.dumps("level3", day(0))
+    cut = Lake(tmp_path / "cut")
+    for channel in ("level3", "trade"):
+        shutil.copytree(whole.raw(channel, day(0)), cut.raw(channel, day(0)))
+    archive = cut.raw("level3", day(0)) / dump.name
+    archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    resources = {"lake": cut, "warehouse": Warehouse(cut, profile.duckdb), "profile": profile, "tracking": Tracking(cut, profile)}
+    _, said = run(resources, cut, profile, instance, Choice(assets=("book_events",), symbols=("BTC-USD",)))
+    (gaps,) = [line for line in said if "book_events gaps" in line]
+    assert gaps.startswith("  warn: ")
+    assert dump.name in gaps
 
 
 def test_a_failed_run_says_why(resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:

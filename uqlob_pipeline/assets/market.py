@@ -197,6 +197,7 @@ def ingest_checks(report: IngestReport, settings: BookSettings) -> list[CheckOut
             not broken,
             f"{report.gaps} silences over {settings.gap_warning_s:g} s (longest {report.longest_silence_s:g} s), "
             f"{report.sessions} session(s), {len(report.truncated_files)} truncated file(s)"
+            + (f" ({', '.join(report.truncated_files)})" if report.truncated_files else "")
             + ("; windows and labels do not cross a break, so fewer of them come from this day" if broken else ""),
             warn,
         ),
