@@ -153,9 +153,8 @@ def materialize_choice(
             count += 1
             for check in result.get_asset_check_evaluations():
                 if not check.passed:
-                    say(
-                        f"  {check.severity.value.lower()}: {check.asset_key.to_user_string()} {check.check_name}: {check.description}"
-                    )
+                    what = f"{check.asset_key.to_user_string()} {check.check_name}"
+                    say(f"  {check.severity.value.lower()}: {what}: {check.description}")
             if not result.success:
                 raise MaterializeFailed(f"{run.title} failed: {failure_of(result)} (run {result.run_id})")
             say(f"  done in {time.monotonic() - started:.1f} s")
