@@ -98,7 +98,7 @@ def _orders(column: pa.ListArray, channel: str) -> Orders:
     orders = column.values.slice(int(start[0]), int(start[-1] - start[0]))
     start = start - start[0]
     names = ("limit_price", "order_qty") if channel == "level3" else ("price", "qty")
-    price, qty = (_decimals(orders.field(name)) for name in names)
+    price, qty = (decimals(orders.field(name)) for name in names)
     valid = ~(_nulls(orders.field(names[0])) | _nulls(orders.field(names[1])) | _nulls(orders))
     valid &= (price > 0) & (qty >= 0)
     count = len(orders)
@@ -125,7 +125,7 @@ def _integers(column: pa.Array) -> np.ndarray:
     return filled.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _decimals(column: pa.Array) -> np.ndarray:
+def decimals(column: pa.Array) -> np.ndarray:
     """decimal128(18, 8) holds its value in the low half of sixteen bytes."""
     raw = np.frombuffer(column.buffers()[1], np.int64)
     return np.ascontiguousarray(raw[2 * column.offset : 2 * (column.offset + len(column)) : 2])

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from uqlob_pipeline.kraken.dumps import read_prefix
 from uqlob_pipeline.kraken.ingest_report import IngestError
+from uqlob_pipeline.kraken.messages import decimals
 from uqlob_pipeline.kraken.parsed_dumps import BrokenArchive
 from uqlob_pipeline.kraken.quarantine import BadLines
 from uqlob_pipeline.kraken.replay_state import Prints, Rules
@@ -49,7 +50,7 @@ def _read_file(warehouse: Warehouse, day: AssetDay, rules: Rules, file: Path, re
         for _ in read_prefix(file, breaks.append):
             pass
     line, bad = table["line"].to_numpy(), table["bad"].to_numpy()
-    price, qty = (_decimals(table[name]) for name in ("price", "qty"))
+    price, qty = (_all_decimals(table[name]) for name in ("price", "qty"))
     ticks, lots = price // rules.tick, qty // rules.lot
     of_symbol = table["of_symbol"].to_numpy()
     bad |= of_symbol & ((ticks * rules.tick != price) | (lots * rules.lot != qty))  # a print off the grid explains nothing
@@ -59,7 +60,5 @@ def _read_file(warehouse: Warehouse, day: AssetDay, rules: Rules, file: Path, re
     return columns[:, of_symbol & ~bad].astype(np.int64)
 
 
-def _decimals(column: pa.ChunkedArray) -> np.ndarray:
-    """decimal128(18, 8) holds its value in the low half of sixteen bytes."""
-    parts = [np.frombuffer(chunk.buffers()[1], np.int64)[2 * chunk.offset :][: 2 * len(chunk) : 2] for chunk in column.chunks]
-    return np.concatenate([np.empty(0, np.int64), *parts])
+def _all_decimals(column: pa.ChunkedArray) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int64), *(decimals(chunk) for chunk in column.chunks)])
