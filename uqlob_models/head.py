@@ -7,6 +7,7 @@ share it; only attention runs once a target.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 
 from uqlob_models.config import HeadConfig
 from uqlob_models.encoders import Dropout
+
+FLATTEST, STEEPEST = 0.05, 2.0  # initial slopes of the label projection, an outcome of y_ref being one
+FIRST_FORECAST = 0.1  # initial scale of the decoder's last layer: the first forecasts are nearly the same for all windows
 
 
 class MultiHeadAttention(nn.Module):
@@ -46,12 +50,21 @@ class WindowStates(NamedTuple):
     cross_key: Tensor  # W_k W_p h, (M, d_r)
 
 
-def gelu_mlp(widths: tuple[int, ...], dropout: float, last_activation: bool) -> nn.Sequential:
+def gelu_mlp(widths: tuple[int, ...], dropout: float) -> nn.Sequential:
+    """Linear layers with GELU and dropout between them, at He's initial scale.
+
+    PyTorch's own scale keeps a third of the variance at each layer, and GELU less: behind the decoder's five, little is left of
+    what tells one window from another, and heads trained from different seeds end further apart.
+    """
     layers: list[nn.Module] = []
-    for i, (before, after) in enumerate(pairwise(widths)):
-        layers.append(nn.Linear(before, after))
-        if last_activation or i < len(widths) - 2:
-            layers += [nn.GELU(), Dropout(dropout)]
+    for before, after in pairwise(widths):
+        linear = nn.Linear(before, after)
+        nn.init.normal_(linear.weight, std=math.sqrt(2 / before))
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.GELU(), Dropout(dropout)]
+    del layers[-2:]
+    with torch.no_grad():
+        linear.weight *= math.sqrt(1 / 2)  # no activation behind the last
     return nn.Sequential(*layers)
 
 
@@ -62,8 +75,9 @@ class Trunk(nn.Module):
         super().__init__()
         width = config.attention
         self.label_projection = nn.Linear(1, config.label_projection)  # W_y
+        self._tell_labels_of_every_size_apart()
         context_widths = (config.projection + config.label_projection, *config.context_encoder, width)
-        self.context_encoder = gelu_mlp(context_widths, config.dropout, last_activation=False)
+        self.context_encoder = gelu_mlp(context_widths, config.dropout)
         self._give_labels_their_own_fan_in(config)
         self.query = nn.Linear(config.projection, width)  # W_q
         self.key = nn.Linear(config.projection, width)  # W_k
@@ -72,6 +86,14 @@ class Trunk(nn.Module):
         self.context_norm = nn.LayerNorm(width)
         self.refined_norm = nn.LayerNorm(width)
         self.summary_norm = nn.LayerNorm(width)
+
+    def _tell_labels_of_every_size_apart(self) -> None:
+        """Initial slopes of W_y on all scales: of an outcome of twenty y_ref, tanh at a slope of one tells the sign alone."""
+        weight = self.label_projection.weight
+        slopes = torch.logspace(math.log10(FLATTEST), math.log10(STEEPEST), len(weight))
+        slopes[1::2] *= -1
+        with torch.no_grad():
+            weight.copy_(slopes[:, None])
 
     def _give_labels_their_own_fan_in(self, config: HeadConfig) -> None:
         """Initial weights as if representation and label were two inputs, each scaled by its own number of features."""
@@ -118,7 +140,9 @@ class AttentiveHead(nn.Module):
         self.projection = nn.Linear(encoder_width, config.projection)  # W_p, shared by context and target
         self.trunk = Trunk(config)
         decoder_widths = (config.attention + config.projection, *config.decoder, outputs)
-        self.decoder = gelu_mlp(decoder_widths, config.dropout, last_activation=False)
+        self.decoder = gelu_mlp(decoder_widths, config.dropout)
+        with torch.no_grad():
+            self.decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
 
     def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
         """Representations (M, d_h) and labels in units of y_ref (M,) -> what is shared between targets.

@@ -240,6 +240,27 @@ def test_labels_are_not_drowned_when_representations_grow() -> None:
     assert effects[1] > effects[0] / 2
 
 
+def test_outcomes_of_every_size_are_told_apart_before_the_first_step() -> None:
+    torch.manual_seed(0)
+    head = AttentiveHead(HeadConfig(), 192, 2)
+    sizes = torch.tensor([0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0])
+    projected = torch.tanh(head.trunk.label_projection(sizes[:, None]))
+    apart = (projected[1:] - projected[:-1]).abs().max(dim=1).values
+    assert (apart > 0.1).all()  # two neighbouring sizes differ in at least one number that has not saturated
+    both_signs = torch.tanh(head.trunk.label_projection(torch.tensor([[20.0], [-20.0]])))
+    assert (both_signs[0] - both_signs[1]).abs().mean() > 1
+
+
+def test_what_tells_windows_apart_reaches_the_end_of_the_decoder() -> None:
+    torch.manual_seed(0)
+    head = AttentiveHead(HeadConfig(), 192, 2)
+    own = torch.randn(400, 384)
+    hidden = head.decoder[:-1](own)
+    assert hidden.std(dim=0).mean() > 0.3  # of a spread of one that went in
+    forecasts = head.decoder(own)
+    assert forecasts.std(dim=0).max() < 0.2  # and yet the first forecasts are nearly alike
+
+
 def test_without_context_every_parameter_is_still_there_and_labels_have_no_effect() -> None:
     none = AttentiveHead(HeadConfig(**{**dataclasses.asdict(HEAD), "context": 0}), 7, 2).eval()
     assert sum(p.numel() for p in none.parameters()) == sum(p.numel() for p in AttentiveHead(HEAD, 7, 2).parameters())
