@@ -227,6 +227,7 @@ class TrainingConfig:
     seed: int = 42
     test_seed: int = 999  # whatever is drawn at random when predicting (MC dropout, shuffled context labels)
     mc_dropout_passes: int = 0  # not in the paper: predictions are the mixture of so many passes with dropout on; 0: one without
+    mirror_predictions: bool = False  # not in the paper: a head's forecasts mix its view of the market and of the mirrored one
     store_dtype: Literal["float16", "float32"] = "float16"  # not printed
     device: Literal["auto", "cpu", "cuda"] = "auto"
     bf16: bool = True  # not printed: autocast on CUDA; without effect on the CPU

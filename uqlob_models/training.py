@@ -69,7 +69,9 @@ def identity(objective: Objective, dataset: WindowDataset, config: TrainingConfi
     """What a training state must agree on to be continued: whatever changes the result, and nothing else."""
     settings = to_dict(config)
     stage = {key: value for key, value in settings[objective].items() if key != "checkpoint_every"}
-    kept = ("encoder", "seed", "bf16", "store_dtype") + (() if objective == "pretraining" else ("head", "test_seed"))
+    kept: tuple[str, ...] = ("encoder", "seed", "bf16", "store_dtype")
+    if objective != "pretraining":
+        kept += ("head", "test_seed", "mirror_predictions")
     if objective == "regression":
         kept += ("loss",)
     agreed = {

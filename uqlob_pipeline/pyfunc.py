@@ -28,25 +28,20 @@ class ServedModel(mlflow.pyfunc.PythonModel):
         tokens = torch.from_numpy(np.ascontiguousarray(model_input["tokens"], dtype=np.int32))
         continuous = torch.from_numpy(np.ascontiguousarray(model_input["continuous"], dtype=np.float32))
         context_y = torch.from_numpy(np.ascontiguousarray(model_input["context_displacement"], dtype=np.float64))
-        outputs = predict_instances(self.model, tokens, continuous, context_y)
-        return self._regression(outputs) if self.model.kind == "regression" else self._classification(outputs)
+        found = predict_instances(self.model, tokens, continuous, context_y)
+        return self._regression(found) if self.model.kind == "regression" else self._classification(found)
 
-    def _regression(self, outputs: Any) -> pd.DataFrame:
+    def _regression(self, found: Any) -> pd.DataFrame:
         from uqlob_models.metrics import interval_width
 
-        gaussian, y_ref = self.model.gaussian(outputs), float(self.model.y_ref)
-        mean = gaussian.mean.double().numpy() * y_ref
-        std = gaussian.variance.double().sqrt().numpy() * y_ref
-        columns = {"mean": mean, "std": std}
+        columns = {"mean": found.mean, "std": found.std}
         for level in (0.68, 0.95):
-            half = interval_width(level) * std
-            columns |= {f"lower_{level * 100:.0f}": mean - half, f"upper_{level * 100:.0f}": mean + half}
-        return pd.DataFrame(columns | {"snr": np.abs(mean) / std})
+            half = interval_width(level) * found.std
+            columns |= {f"lower_{level * 100:.0f}": found.mean - half, f"upper_{level * 100:.0f}": found.mean + half}
+        return pd.DataFrame(columns | {"snr": np.abs(found.mean) / found.std})
 
-    def _classification(self, outputs: Any) -> pd.DataFrame:
-        import torch
-
-        probabilities = torch.softmax(outputs.double(), dim=-1).numpy()
+    def _classification(self, found: Any) -> pd.DataFrame:
+        probabilities = found.probabilities
         columns = {name: probabilities[:, number] for number, name in enumerate(("p_down", "p_up", "p_stationary"))}
         confidence, chosen = probabilities.max(axis=1), probabilities.argmax(axis=1).astype(np.int64)
         return pd.DataFrame(columns | {"confidence": confidence, "class": chosen})

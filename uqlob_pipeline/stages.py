@@ -103,7 +103,7 @@ def stage_settings(profile: Profile, stage: Stage) -> str:
     own = [f"training.{objective}.{field.name}" for field in fields(StageConfig) if field.name != "checkpoint_every"]
     shared = ["training.encoder", "training.seed", "training.bf16", "training.store_dtype", "labels.latency_us"]
     if stage != "encoder":
-        shared += ["training.head", "training.test_seed"]
+        shared += ["training.head", "training.test_seed", "training.mirror_predictions"]
     if stage == "uq_regression":
         shared.append("training.loss")
     return profile.settings_version(*own, *shared)

@@ -14,6 +14,7 @@ from uqlob_models.prediction import (
     RegressionPrediction,
     combine_gaussians,
     context_sensitivity,
+    instance_outputs,
     predict_classification,
     predict_encoder,
     predict_instances,
@@ -36,7 +37,7 @@ def test_encoding_each_window_once_gives_what_encoding_every_context_anew_gives(
     outputs = predict_outputs(model, toy, targets, toy.context_labels(), chunk=7)  # chunks that share contexts
     windows = np.concatenate([toy.context(5).windows(targets), targets[:, None]], axis=1)
     tokens, continuous = toy.read(windows.ravel())
-    anew = predict_instances(
+    anew = instance_outputs(
         model,
         torch.from_numpy(tokens).unflatten(0, windows.shape),
         torch.from_numpy(continuous).unflatten(0, windows.shape),
@@ -50,9 +51,9 @@ def test_no_window_is_encoded_twice_across_chunks(model: UqModel, monkeypatch: p
     encoded: list[int] = []
     real = prediction.encode_windows
 
-    def counting(encoder, data, windows):  # type: ignore[no-untyped-def]
+    def counting(encoder, data, windows, mirrored):  # type: ignore[no-untyped-def]
         encoded.extend(windows.tolist())
-        return real(encoder, data, windows)
+        return real(encoder, data, windows, mirrored)
 
     monkeypatch.setattr(prediction, "encode_windows", counting)
     predict_outputs(model, toy, toy.targets(None, 5), toy.context_labels(), chunk=16)

@@ -35,16 +35,15 @@ def freeze(encoder: Encoder, dataset: WindowDataset) -> FrozenWindows:
     import numpy as np
     import torch
 
-    from uqlob_models.prediction import ENCODE_BATCH, evaluating
-    from uqlob_models.sampling import Mirror
+    from uqlob_models.prediction import ENCODE_BATCH, evaluating, in_the_mirror
 
-    mirror, parts = Mirror(), []
+    parts = []
     with evaluating(encoder):
         for first in range(0, len(dataset), ENCODE_BATCH):
             windows = np.arange(first, min(first + ENCODE_BATCH, len(dataset)))
             tokens, continuous = (torch.from_numpy(array) for array in dataset.read(windows))
-            other = mirror(tokens, continuous, torch.ones(len(windows), dtype=torch.bool))
-            parts.append(torch.stack([encoder.encode(tokens, continuous), encoder.encode(*other)]))
+            other = encoder.encode(*in_the_mirror(tokens, continuous))
+            parts.append(torch.stack([encoder.encode(tokens, continuous), other]))
     return FrozenWindows(dataset, torch.cat(parts, dim=1).clone())
 
 
@@ -99,15 +98,18 @@ def density(frozen: FrozenWindows, model: UqModel, targets: Any) -> float:
     import torch
 
     from uqlob_models import metrics
-    from uqlob_models.prediction import decode_targets, evaluating
+    from uqlob_models.prediction import decode_targets, mix_gaussians
 
     dataset, head = frozen.dataset, model.config.head
     context = torch.from_numpy(dataset.context(head.context).windows(targets))
     labels = torch.from_numpy(dataset.context_labels(head.shuffle_context_labels, model.config.test_seed))
-    with evaluating(model):
-        outputs = decode_targets(model, frozen.hidden[0], labels, torch.from_numpy(targets), context)
-        mean, variance = (values.double().numpy() for values in model.gaussian(outputs))
-    return metrics.nlpd(dataset.y[targets], mean * dataset.y_ref, variance**0.5 * dataset.y_ref)
+
+    def outputs(model: UqModel, mirrored: bool) -> Tensor:
+        told = -labels if mirrored else labels
+        return decode_targets(model, frozen.hidden[int(mirrored)], told, torch.from_numpy(targets), context)
+
+    found = mix_gaussians(targets, model, outputs)
+    return metrics.nlpd(dataset.y[targets], found.mean, found.std)
 
 
 def context_gain(
