@@ -30,6 +30,11 @@ def contract_features(w1: Tensor, x: Tensor) -> Tensor:  # (D', D), (D, B, T) ->
     return (w1 @ x.flatten(1)).unflatten(1, x.shape[1:])
 
 
+def with_bias(product: Tensor, bias: Tensor) -> Tensor:  # (D', B, T'), (D', T') -> (D', B, T')
+    """In the product's dtype: under bf16 autocast a float32 bias would make every activation behind it float32."""
+    return product + bias[:, None].to(product.dtype)
+
+
 class Bilinear(nn.Module):
     """BL: Y = ReLU(W_1 X W_2 + B), X of D x T, Y of D' x T'. The batch lies between the two axes: D, B, T."""
 
@@ -46,7 +51,7 @@ class Bilinear(nn.Module):
             product = contract_features(self.w1, x @ self.w2)
         else:
             product = contract_features(self.w1, x) @ self.w2
-        return torch.relu_(product + self.bias[:, None])
+        return torch.relu_(with_bias(product, self.bias))
 
 
 class TemporalAttentionBilinear(nn.Module):
@@ -73,7 +78,7 @@ class TemporalAttentionBilinear(nn.Module):
         attention = torch.softmax(x_bar @ self.scores_matrix(), dim=-1)  # A, each row sums to one over time
         mix = self.mix.clamp(0, 1)
         mixed = x_bar * (mix * attention + (1 - mix))  # X~ = lambda (X_bar . A) + (1 - lambda) X_bar
-        return torch.relu_(mixed @ self.w2 + self.bias[:, None])
+        return torch.relu_(with_bias(mixed @ self.w2, self.bias))
 
     def project_parameters(self) -> None:
         # In place, and back onto the interval itself: a parameter left outside would get no gradient through the clamp.

@@ -10,6 +10,7 @@ from tests.models.toy_windows import config, dataset, stage, without_dropout
 from uqlob_models.config import Objective, RegressionLoss, ScheduleConfig
 from uqlob_models.learner import Learner
 from uqlob_models.losses import regression_terms
+from uqlob_models.model import build_encoder
 from uqlob_models.objectives import loss_terms
 from uqlob_models.sampling import Mirror, Sampler, Selection, assemble, block_rows, instance_rows
 from uqlob_models.schedule import learning_rate
@@ -103,6 +104,20 @@ def test_under_bf16_autocast_losses_gradients_and_weights_stay_in_float32(encode
     with torch.autocast("cpu", dtype=torch.bfloat16):
         half = loss_terms(model, batch.mirrored(learner.mirror), settings, learner.class_weight)["loss"]
     assert float(half.detach()) == pytest.approx(float(whole.detach()), rel=0.05)
+
+
+def test_under_bf16_autocast_every_layer_of_dtabl_hands_on_bfloat16() -> None:
+    model = build_encoder(replace(config().encoder, dropout=0.1))
+    tokens, continuous = (torch.from_numpy(array) for array in dataset(n=40).read(np.arange(8)))
+    handed_on: list[torch.dtype] = []
+    for layer in (*model.bilinear, model.dropout, model.tabl):
+        layer.register_forward_hook(lambda _, __, output: handed_on.append(output.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden = model.encode(tokens, continuous)
+    assert handed_on == [torch.bfloat16] * 5  # two bilinear layers, dropout behind each, and the attention layer
+    assert hidden.dtype == torch.bfloat16
+    hidden.float().sum().backward()
+    assert all(layer.bias.grad.dtype == torch.float32 for layer in (*model.bilinear, model.tabl))
 
 
 def test_only_the_calibration_term_depends_on_which_targets_share_a_batch() -> None:
