@@ -19,6 +19,7 @@ from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
 from uqlob_pipeline.orphaned_runs import PROCESS_TAG, end_orphaned_runs, process_mark
 from uqlob_pipeline.partitions import asset_day_key, model_partition_key, recorded_partitions
 from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.side_by_side import make_room_in_pool, run_side_by_side, trainings_at_once
 from uqlob_pipeline.status import TABLES, Key, Table, keys_of, why_not_all_verified
 
 BOOK_EVENTS = "book_events"
@@ -138,6 +139,11 @@ def materialize_choice(
     count = 0
     for leg in legs(choice):
         runs = runs_for(leg, lake, profile, choice)
+        at_once = trainings_at_once(profile, len(runs)) if leg[0].grain == "model" else 1
+        if at_once > 1:
+            _run_models(runs, lake, choice, at_once, say, instance)
+            count += len(runs)
+            continue
         for number, run in enumerate(runs, 1):
             started = time.monotonic()
             place = f" ({number} of {len(runs)})" if len(runs) > 1 else ""
@@ -159,6 +165,33 @@ def materialize_choice(
                 raise MaterializeFailed(f"{run.title} failed: {failure_of(result)} (run {result.run_id})")
             say(f"  done in {time.monotonic() - started:.1f} s")
     return count
+
+
+def _run_models(
+    runs: list[Run], lake: Lake, choice: Choice, at_once: int, say: Callable[[str], None], instance: dg.DagsterInstance
+) -> None:
+    """Each model as this command for that model alone: its runs are on the same instance, and go on where they were."""
+    make_room_in_pool(instance, at_once)
+    say(f"{len(runs)} models, {at_once} at a time")
+    failed = run_side_by_side({run.title: _command(run, lake, choice) for run in runs}, at_once, say)
+    if failed:
+        raise MaterializeFailed("; ".join(f"{title} failed: {why}" for title, why in failed.items()))
+
+
+def _command(run: Run, lake: Lake, choice: Choice) -> list[str]:
+    (key,) = run.keys
+    assert isinstance(key, ModelKey)
+    chosen = [
+        "--lake",
+        str(lake.root),
+        "--select",
+        ",".join(run.tables),
+        "--symbols",
+        key.symbol,
+        "--horizons",
+        str(key.horizon_s),
+    ]
+    return ["materialize", *chosen, *(["--force"] if choice.force else [])]
 
 
 def _run_config(run: Run, choice: Choice) -> dict[str, Any]:
