@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from tests.end_to_end.tiny_market import KEY
+from uqlob_models.checkpoints import load_model
+from uqlob_models.prediction import predict_regression
 from uqlob_pipeline.forecasts import plan_predictions, predict
+from uqlob_pipeline.model_inputs import load_windows
 
 
 def test_predictions_honour_mc_dropout_and_nothing_is_trained_again(trained, profile):
@@ -19,6 +22,12 @@ def test_predictions_honour_mc_dropout_and_nothing_is_trained_again(trained, pro
     assert first.equals(second)
     for name in ("mu", "sigma", "p_up"):
         assert not np.allclose(once[name].to_numpy(), first[name].to_numpy())
-    assert np.mean(first["sigma"].to_numpy() > once["sigma"].to_numpy()) > 0.5
+    dataset = load_windows(lake, profile, mixed.inputs)
+    targets = np.flatnonzero(np.isin(dataset.t_end, first["t"].to_numpy()))
+    model = load_model(mixed.heads["uq_regression"].best).uq_model()
+    passes = predict_regression(model, dataset, targets, mc_dropout_passes=6)
+    assert np.array_equal(first["sigma"].to_numpy(), passes.std)
+    assert (passes.epistemic_std > 0).all()  # the passes disagree, and sigma holds that
+    assert (passes.std > passes.epistemic_std).all()
     probabilities = np.stack([first[name].to_numpy() for name in ("p_down", "p_up", "p_stationary")])
     np.testing.assert_allclose(probabilities.sum(axis=0), 1)
