@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +133,11 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     model.load_state_dict(load_file(path))
     model.to(device).eval()
     return SavedModel(model, about["objective"], config, about["step"], about["data_version"], about["y_ref"], about["extra"])
+
+
+def load_members(directories: Sequence[Path], device: torch.device | str = "cpu") -> list[UqModel]:
+    """The saved heads of an ensemble, or the one there is."""
+    return [load_model(directory, device).uq_model() for directory in directories]
 
 
 @dataclass(frozen=True)

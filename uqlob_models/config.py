@@ -227,6 +227,7 @@ class TrainingConfig:
     seed: int = 42
     test_seed: int = 999  # whatever is drawn at random when predicting (MC dropout, shuffled context labels)
     mc_dropout_passes: int = 0  # not in the paper: predictions are the mixture of so many passes with dropout on; 0: one without
+    ensemble: int = 1  # not in the paper: members a head, of seeds seed, seed + 1, ...; predictions are their mixture
     mirror_predictions: bool = False  # not in the paper: a head's forecasts mix its view of the market and of the mirrored one
     store_dtype: Literal["float16", "float32"] = "float16"  # not printed
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -235,6 +236,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _at_least_zero("training", self, "seed", "test_seed", "mc_dropout_passes")
+        _positive("training", self, "ensemble")
         drops = self.mc_dropout_passes == 0 or self.encoder.dropout > 0 or self.head.dropout > 0
         _require(drops, "training.mc_dropout_passes", "0 without encoder.dropout or head.dropout", self.mc_dropout_passes)
         _require(self.store_dtype in ("float16", "float32"), "training.store_dtype", "'float16' or 'float32'", self.store_dtype)

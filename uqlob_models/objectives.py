@@ -15,7 +15,7 @@ from uqlob_models.dataset import WindowDataset
 from uqlob_models.encoders import Encoder
 from uqlob_models.losses import regression_terms, weighted_cross_entropy
 from uqlob_models.model import UqModel
-from uqlob_models.prediction import context_sensitivity, predict_classification, predict_encoder, predict_regression
+from uqlob_models.prediction import Members, context_sensitivity, predict_classification, predict_encoder, predict_regression
 from uqlob_models.sampling import Batch
 
 # What early stopping and the best checkpoint look at.
@@ -40,14 +40,21 @@ def loss_terms(model: Encoder | UqModel, batch: Batch, config: TrainingConfig, c
 
 
 def validate(
-    model: Encoder | UqModel, dataset: WindowDataset, targets: NDArray[np.int64], config: TrainingConfig
+    model: Encoder | Members, dataset: WindowDataset, targets: NDArray[np.int64], config: TrainingConfig
 ) -> dict[str, float]:
-    """Metrics of labelled targets. A forecast that is not finite is an error here, not a bad score."""
+    """Metrics of labelled targets. A forecast that is not finite is an error here, not a bad score.
+
+    Of an ensemble the forecasts are the mixture's, and the sensitivity is the mean of its members'.
+    """
     if isinstance(model, Encoder):
         return _class_metrics(dataset, targets, predict_encoder(model, dataset, targets).probabilities)
     context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
-    sensitivity = context_sensitivity(model, dataset, targets, context_y) if config.head.context else {"context_sensitivity": 0.0}
-    if model.kind == "classification":
+    members = [model] if isinstance(model, UqModel) else model
+    sensitivity = {"context_sensitivity": 0.0}
+    if config.head.context:
+        found = [context_sensitivity(member, dataset, targets, context_y) for member in members]
+        sensitivity = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    if members[0].kind == "classification":
         probabilities = predict_classification(model, dataset, targets, context_y=context_y).probabilities
         return {**_class_metrics(dataset, targets, probabilities), **sensitivity}
     forecast = predict_regression(model, dataset, targets, context_y=context_y)

@@ -102,25 +102,25 @@ def predict(lake: Lake, profile: Profile, plan: PredictionsPlan, say: Say) -> "p
 def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset", targets: Any) -> dict[str, Any]:
     import numpy as np
 
-    from uqlob_models.checkpoints import load_model
+    from uqlob_models.checkpoints import load_members
     from uqlob_models.learner import choose_device
     from uqlob_models.prediction import predict_regression
 
-    model = load_model(record.best, choose_device(profile.training)).uq_model()
-    found = predict_regression(model, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
+    members = load_members(record.members, choose_device(profile.training))
+    found = predict_regression(members, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
     return {"mu": found.mean, "sigma": found.std, "snr": np.abs(found.mean) / found.std}
 
 
 def _classification(profile: Profile, record: StageRecord, dataset: "WindowDataset", targets: Any) -> dict[str, Any]:
     import numpy as np
 
-    from uqlob_models.checkpoints import load_model
+    from uqlob_models.checkpoints import load_members
     from uqlob_models.learner import choose_device
     from uqlob_models.prediction import predict_classification
 
-    model = load_model(record.best, choose_device(profile.training)).uq_model()
+    members = load_members(record.members, choose_device(profile.training))
     passes = profile.training.mc_dropout_passes
-    probabilities = predict_classification(model, dataset, targets, mc_dropout_passes=passes).probabilities
+    probabilities = predict_classification(members, dataset, targets, mc_dropout_passes=passes).probabilities
     return {
         "p_down": probabilities[:, 0].copy(),
         "p_up": probabilities[:, 1].copy(),

@@ -41,8 +41,9 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
 
     import uqlob_models
 
-    best = Path(entry["best"])
-    config = json.loads((best / "config.json").read_text())["config"]
+    members = [Path(member) for member in entry["members"]]
+    config = json.loads((members[0] / "config.json").read_text())["config"]
+    weights = {f"member-{number}": str(member / "weights.safetensors") for number, member in enumerate(members, 1)}
     # Loading the model once more to list the environment variables it reads costs seconds and finds none.
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
     tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
@@ -53,7 +54,7 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
             logged = mlflow.pyfunc.log_model(
                 name=entry["objective"],
                 python_model=str(SERVED),
-                artifacts={"weights": str(best / "weights.safetensors")},
+                artifacts=weights,  # files of the same name: MLflow gives each a directory of its own
                 code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
                 signature=signature(config, entry["objective"]),
                 input_example=input_example(config),

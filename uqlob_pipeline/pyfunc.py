@@ -11,14 +11,17 @@ import pandas as pd  # type: ignore[import-untyped]
 
 
 class ServedModel(mlflow.pyfunc.PythonModel):
-    """Regression: mean, std, intervals, SNR, in ticks. Classification: class probabilities, confidence, class."""
+    """Regression: mean, std, intervals, SNR, in ticks. Classification: class probabilities, confidence, class.
+
+    An ensemble is served whole: its members' weights are artefacts, and the columns are those of their mixture.
+    """
 
     def load_context(self, context: Any) -> None:
         from pathlib import Path
 
-        from uqlob_models.checkpoints import load_model
+        from uqlob_models.checkpoints import load_members
 
-        self.model = load_model(Path(context.artifacts["weights"]).parent).uq_model()
+        self.members = load_members([Path(weights).parent for weights in context.artifacts.values()])
 
     def predict(self, context, model_input, params=None):  # unannotated: MLflow reads hints as a schema
         import torch
@@ -28,8 +31,8 @@ class ServedModel(mlflow.pyfunc.PythonModel):
         tokens = torch.from_numpy(np.ascontiguousarray(model_input["tokens"], dtype=np.int32))
         continuous = torch.from_numpy(np.ascontiguousarray(model_input["continuous"], dtype=np.float32))
         context_y = torch.from_numpy(np.ascontiguousarray(model_input["context_displacement"], dtype=np.float64))
-        found = predict_instances(self.model, tokens, continuous, context_y)
-        return self._regression(found) if self.model.kind == "regression" else self._classification(found)
+        found = predict_instances(self.members, tokens, continuous, context_y)
+        return self._regression(found) if self.members[0].kind == "regression" else self._classification(found)
 
     def _regression(self, found: Any) -> pd.DataFrame:
         from uqlob_models.metrics import interval_width

@@ -6,6 +6,7 @@ absent, whatever is killed, and a training that goes on finds its own checkpoint
 """
 
 import fcntl
+import hashlib
 import json
 import shutil
 import time
@@ -29,16 +30,19 @@ OBJECTIVE: dict[Stage, Objective] = {
     "uq_regression": "regression",
     "uq_classification": "classification",
 }
-STAGE_CODE = "1"  # raised when the same inputs and settings would give other weights
+STAGE_CODE = "2"  # raised when the same inputs and settings would give other weights
 RECORD, HISTORY = "model.json", "history.json"
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A finished stage. Nothing in it depends on the machine's speed: the same training writes the same record."""
+    """A finished stage. Nothing in it depends on the machine's speed: the same training writes the same record.
+
+    Of an ensemble, `best_metric`, `validation` and `confusion` are those of the mixture; epochs and steps are the first member's.
+    """
 
     provenance: Provenance
-    weights: str  # hash of the weights file
+    weights: str  # hash of the weights file, or of all members'
     metric: str
     best_metric: float
     best_epoch: int
@@ -46,9 +50,10 @@ class StageRecord:
     steps: int
     stopped_early: bool
     windows: dict[str, int]  # targets by split
-    validation: dict[str, float]  # every validation metric of the best epoch
+    validation: dict[str, float]  # every validation metric, of the best epoch
     confusion: list[list[int]]  # true class by predicted class, on the selection half
     directory: Path
+    ensemble: int = 1
 
     @property
     def version(self) -> str:
@@ -59,10 +64,20 @@ class StageRecord:
     def best(self) -> Path:
         return self.directory / "best"
 
+    @property
+    def members(self) -> list[Path]:
+        """The best model of each member; of a stage without an ensemble, `best` alone."""
+        return [directory / "best" for directory in member_directories(self.directory, self.ensemble)]
+
     def history(self) -> dict[str, Any]:
-        """Epoch by epoch, with the times that the record leaves out, and the device."""
+        """Epoch by epoch, with the times that the record leaves out, and the device; `others` are the members but the first."""
         said: dict[str, Any] = json.loads((self.directory / HISTORY).read_text())
         return said
+
+    def histories(self) -> list[list[dict[str, float]]]:
+        """The epochs of each member."""
+        said = self.history()
+        return [said["epochs"], *said.get("others", [])]
 
 
 @dataclass(frozen=True)
@@ -103,7 +118,7 @@ def stage_settings(profile: Profile, stage: Stage) -> str:
     own = [f"training.{objective}.{field.name}" for field in fields(StageConfig) if field.name != "checkpoint_every"]
     shared = ["training.encoder", "training.seed", "training.bf16", "training.store_dtype", "labels.latency_us"]
     if stage != "encoder":
-        shared += ["training.head", "training.test_seed", "training.mirror_predictions"]
+        shared += ["training.head", "training.test_seed", "training.mirror_predictions", "training.ensemble"]
     if stage == "uq_regression":
         shared.append("training.loss")
     return profile.settings_version(*own, *shared)
@@ -171,13 +186,26 @@ def publish(record: StageRecord) -> None:
 
 
 def unpublish(plan: StagePlan) -> None:
-    """Forget a finished training of the same data, which is about to be done afresh."""
+    """Forget a training of the same data that is about to be done afresh: else one cut short would go on with old members."""
     if plan.finished() is not None:
         (plan.home / RECORD).unlink()
+    for member in plan.directory.glob("member-*"):
+        shutil.rmtree(member)
 
 
-def weights_version(directory: Path) -> str:
-    return file_hash(directory / "best" / "weights.safetensors")
+def member_prefix(number: int) -> str:
+    """Where a member stands below its stage, on disk and in MLflow. The first, number 1, is where a single model would be."""
+    return "" if number == 1 else f"member-{number}/"
+
+
+def member_directories(directory: Path, ensemble: int) -> list[Path]:
+    return [directory / member_prefix(number) for number in range(1, ensemble + 1)]
+
+
+def weights_version(members: list[Path]) -> str:
+    """Of the best models of all members: changes when any of them does."""
+    hashes = [file_hash(member / "weights.safetensors") for member in members]
+    return hashes[0] if len(hashes) == 1 else hashlib.blake2b("".join(hashes).encode(), digest_size=12).hexdigest()
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from uqlob_pipeline.dataset import DatasetProfile
 from uqlob_pipeline.evaluation_tables import MULTIPLIER
 from uqlob_pipeline.evaluations import EvaluationDone, MultiplierDone, ReportDone
 from uqlob_pipeline.forecasts import PredictionsDone
-from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance
+from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, file_hash
 from uqlob_pipeline.model_inputs import Say
 from uqlob_pipeline.model_registry import registered_name
 from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.stages import HEADS, HISTORY, RECORD, StagePlan, StageRecord, only_one, read_record
+from uqlob_pipeline.stages import HEADS, HISTORY, RECORD, StagePlan, StageRecord, member_prefix, only_one, read_record
 from uqlob_pipeline.tracking import JOURNAL, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.tracking_journal import RunIdentity
 from uqlob_pipeline.training_plots import CONFUSION, CURVES, PARAMETERS
@@ -81,8 +81,8 @@ def train_tracked(
             identity = tracking.begin_afresh(plan.key, plan.stage, plan.data_version)
         with stage_under_way(tracking, lake, plan, identity, origin, say) as run:
 
-            def tell(epoch: dict[str, float]) -> None:
-                run.add("epochs", epochs=[_numbers(epoch)], time=now_ms())
+            def tell(epoch: dict[str, float], member: int) -> None:
+                run.add("epochs", prefix=member_prefix(member), epochs=[_numbers(epoch)], time=now_ms())
                 run.deliver()
 
             # What is to be said of a finished training stands in the journal before the training counts as finished: a kill in
@@ -167,12 +167,15 @@ def _windows(lake: Lake, key: ModelKey, day: AssetDay) -> tuple[int, int]:
 def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> None:
     """Whatever of the epochs was not told yet, what came out, and for a head its registered model."""
     ended = int((record.directory / HISTORY).stat().st_mtime * 1000)  # the same whenever it is told
-    weights = {"path": run.tracking.place(record.best / "weights.safetensors"), "hash": record.weights}
-    run.add("epochs", epochs=[_numbers(epoch) for epoch in record.history()["epochs"]], time=ended)
+    files = [member / "weights.safetensors" for member in record.members]
+    weights = {run.tracking.place(path): file_hash(path) for path in files}
+    for number, epochs in enumerate(record.histories(), 1):
+        run.add("epochs", prefix=member_prefix(number), epochs=[_numbers(epoch) for epoch in epochs], time=ended)
     outcome = {f"best/{record.metric}": record.best_metric, "best/epoch": record.best_epoch, "steps": record.steps}
     run.metrics(outcome | {f"windows/{split}": count for split, count in record.windows.items()}, time=ended)
     run.tags({"uqlob.version": record.version, "uqlob.device": record.history()["device"]})
-    run.artifact(record.best, "checkpoint", weights=weights)
+    for number, member in enumerate(record.members, 1):
+        run.artifact(member, f"checkpoint/{member_prefix(number)}".rstrip("/"), weights=weights)
     for name in (CURVES, CONFUSION, PARAMETERS):
         run.artifact(record.directory / name, "figures" if name.endswith(".png") else "tables", weights=weights)
     run.artifact(plan.home / RECORD, "checkpoint", weights=weights)
@@ -183,7 +186,7 @@ def stage_finished(run: TrackedRun, plan: StagePlan, record: StageRecord) -> Non
             profile=run.tracking.profile.name,
             validation=validation_version(run.tracking.profile, plan),
             objective=plan.objective,
-            best=run.tracking.place(record.best),
+            members=[run.tracking.place(member) for member in record.members],
             weights=weights,
             version=record.version,
             metric=record.metric,

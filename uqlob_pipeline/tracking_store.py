@@ -113,10 +113,12 @@ class Store:
 
     def _take_epochs(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         """Epochs that were trained but, their process killed in between, never told."""
-        told = {metric.step for metric in self.client.get_metric_history(run_id, "epoch")}
+        prefix = entry.get("prefix", "")  # of a member of an ensemble
+        told = {metric.step for metric in self.client.get_metric_history(run_id, f"{prefix}epoch")}
         for epoch in entry["epochs"]:
             if int(epoch["epoch"]) not in told:
-                self._take_metrics(run_id, identity, {"step": epoch["epoch"], "time": entry["time"], "values": epoch})
+                values = {f"{prefix}{name}": value for name, value in epoch.items()}
+                self._take_metrics(run_id, identity, {"step": epoch["epoch"], "time": entry["time"], "values": values})
 
     def _take_inputs(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -141,15 +143,15 @@ class Store:
 
     def _replaced(self, entry: Entry) -> bool:
         """Whether a later training has taken the place of the one that the entry is about, while it waited in the journal."""
-        weights = self.lake.root / entry["weights"]["path"] if entry.get("weights") else None
-        return weights is not None and not (weights.is_file() and file_hash(weights) == entry["weights"]["hash"])
+        weights = {self.lake.root / path: version for path, version in entry.get("weights", {}).items()}
+        return any(not path.is_file() or file_hash(path) != version for path, version in weights.items())
 
     def _take_model(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         from uqlob_pipeline.model_registry import register
 
-        best = self.lake.root / entry["best"]
-        if (best / "weights.safetensors").exists() and not self._replaced(entry):
-            number = register(self.client, run_id, {**entry, "best": str(best)})
+        if not self._replaced(entry):
+            members = [str(self.lake.root / member) for member in entry["members"]]
+            number = register(self.client, run_id, {**entry, "members": members})
             self._take_tags(run_id, identity, {"values": {"uqlob.registered_model": f"{entry['name']} version {number}"}})
 
     def _take_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:

@@ -45,11 +45,15 @@ def targets(dataset, profile) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def instances(dataset, targets, profile, tmp_path_factory):
+    return saved_instances(dataset, targets, profile.training.head.context, tmp_path_factory.mktemp("instances"))
+
+
+def saved_instances(dataset, targets, size: int, directory):
     """Windows and context as a caller outside would gather them, in one file."""
-    context = dataset.context(profile.training.head.context).windows(targets)
+    context = dataset.context(size).windows(targets)
     windows = np.concatenate([context, targets[:, None]], axis=1)
     tokens, continuous = dataset.read(windows.ravel())
-    path = tmp_path_factory.mktemp("instances") / "instances.npz"
+    path = directory / "instances.npz"
     np.savez(
         path,
         tokens=tokens.view(np.uint16).astype(np.int32).reshape(*windows.shape, -1),
@@ -120,7 +124,13 @@ def champion_after(trained, profile):
     (run,) = store.search({"uqlob.kind": "uq_regression"})
 
     def after(name: str, version: str, value: float, validation: str = "days") -> str:
-        entry = {"name": name, "objective": "regression", "best": str(record.best), "metric": "weighted_r2", "profile": "tiny"}
+        entry = {
+            "name": name,
+            "objective": "regression",
+            "members": [str(record.best)],
+            "metric": "weighted_r2",
+            "profile": "tiny",
+        }
         register(store.client, run.info.run_id, {**entry, "version": version, "value": value, "validation": validation})
         return store.client.get_model_version_by_alias(name, CHAMPION).tags["uqlob.version"]
 

@@ -10,6 +10,7 @@ from tests.models.toy_windows import LENGTH, config, dataset, without_dropout
 from uqlob_models import prediction
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.model import UqModel
+from uqlob_models.objectives import validate
 from uqlob_models.prediction import (
     RegressionPrediction,
     combine_gaussians,
@@ -20,6 +21,7 @@ from uqlob_models.prediction import (
     predict_instances,
     predict_outputs,
     predict_regression,
+    views,
 )
 
 
@@ -155,6 +157,41 @@ def test_an_ensemble_has_the_moments_of_its_mixture() -> None:
     assert mixed.mean == 2
     assert mixed.std == pytest.approx(np.sqrt(2.5 + 1.0))  # mean variance + variance of the means
     assert mixed.epistemic_std == 1
+
+
+def test_an_ensemble_mixes_members_passes_and_both_sides_of_the_mirror_with_equal_weights() -> None:
+    toy = dataset(n=60)
+    targets = toy.targets("train", 5)
+    members = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        members.append(UqModel(config(mirror_predictions=True), "regression"))
+        members[-1].y_ref.fill_(3.0)
+    alone = [predict_regression(member, toy, targets, mc_dropout_passes=3) for member in members]
+    mixed = predict_regression(members, toy, targets, mc_dropout_passes=3)
+    np.testing.assert_allclose(mixed.mean, (alone[0].mean + alone[1].mean) / 2, rtol=1e-12, atol=1e-15)
+    # The law of total variance, of the mixture and of its means: both members count alike, and so does each of their six views.
+    between = (alone[0].mean - alone[1].mean) ** 2 / 4
+    np.testing.assert_allclose(mixed.std**2, (alone[0].std ** 2 + alone[1].std ** 2) / 2 + between, rtol=1e-12)
+    spread = (alone[0].epistemic_std ** 2 + alone[1].epistemic_std ** 2) / 2 + between
+    np.testing.assert_allclose(mixed.epistemic_std**2, spread, rtol=1e-12)
+    every = list(views(members, lambda model, mirrored: torch.zeros(1, 2), passes=3))
+    assert [(view.model is members[1], view.mirrored) for view in every] == [
+        (k, side) for k in (False, True) for side in (False, True) * 3
+    ]
+
+
+def test_an_ensemble_of_classifiers_has_the_mean_of_their_probabilities() -> None:
+    toy = dataset(n=60)
+    targets = toy.targets("train", 5)
+    torch.manual_seed(0)
+    members = [UqModel(config(), "classification") for _ in range(3)]
+    alone = [predict_classification(member, toy, targets).probabilities for member in members]
+    mixed = predict_classification(members, toy, targets).probabilities
+    np.testing.assert_allclose(mixed, sum(alone) / 3, rtol=1e-12)
+    assert validate(members, toy, targets, config())["log_loss"] < np.mean(
+        [validate(member, toy, targets, config())["log_loss"] for member in members]
+    )
 
 
 def test_sensitivity_is_zero_only_when_the_context_path_is_dead(model: UqModel) -> None:

@@ -236,7 +236,7 @@ def test_what_a_later_training_has_replaced_is_not_told_as_the_earlier_ones(trac
         weights = tmp_path / name / "weights.safetensors"
         weights.parent.mkdir()
         weights.write_bytes(b"first")
-        run.artifact(weights, name, weights={"path": str(weights), "hash": file_hash(weights)})
+        run.artifact(weights, name, weights={str(weights): file_hash(weights)})
     weights.write_bytes(b"second")
     assert run.deliver(now=True)
     told = the_run(tracking, run.journal.identity)

@@ -54,6 +54,7 @@ def stage_metadata(plan: StagePlan, record: StageRecord, url: str | None) -> dic
         "steps": record.steps,
         "epochs": record.epochs,
         "stopped early": record.stopped_early,
+        **({"members": record.ensemble} if record.ensemble > 1 else {}),
         f"best {record.metric}": record.best_metric,
         "best epoch": record.best_epoch,
         "windows/s": round(summary["windows_per_second"], 1),
