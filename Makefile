@@ -9,7 +9,8 @@ export DAGSTER_HOME := $(CURDIR)/dagster_home
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uqlob needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "installing the packages of pyproject.toml into $(VENV): 2.5 GB, some three minutes, silent unless something is wrong"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.installed  ## simulate a market and run the whole DAG on it

@@ -1,10 +1,10 @@
 """Fine-tuned models in MLflow's registry: logged from code and safetensors, one version a training, `champion` the one to use."""
 
+import contextlib
+import io
 import json
 import os
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,8 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
     tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
     tags |= {PROFILE_TAG: entry["profile"], VALIDATION_TAG: entry["validation"]}
-    with warnings.catch_warnings(), current_store(client.tracking_uri):
-        warnings.filterwarnings("ignore", message=".*type hint", category=UserWarning)  # the signature says more than hints could
+    # MLflow talks to the terminal about type hints (the signature says more) and about each version. What fails raises.
+    with contextlib.redirect_stderr(io.StringIO()), current_store(client.tracking_uri):
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
             logged = mlflow.pyfunc.log_model(
                 name=entry["objective"],
@@ -65,7 +65,7 @@ def _log(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     return str(registered.version)
 
 
-@contextmanager
+@contextlib.contextmanager
 def current_store(uri: str) -> Iterator[None]:
     """MLflow's fluent API speaks to the store of `uri` within the block, and to whichever it did before after it.
 

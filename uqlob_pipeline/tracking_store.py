@@ -1,6 +1,7 @@
 """Speaks to MLflow: finds or makes a run, and applies journal entries to it. The only module that holds an MLflow client."""
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ class Store:
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # that tables are made is no news to a person
         self.lake = lake
         self.runs: dict[RunIdentity, str] = {}
         with self.locked():  # the first client makes the tables: two at once would trip over each other
