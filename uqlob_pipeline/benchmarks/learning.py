@@ -134,10 +134,10 @@ def measure(market: LearningMarket, directory: Path, progress: Steps) -> dict[st
         "windows": {name: int((main.windows.split == code).sum()) for code, name in enumerate(SPLIT_NAMES)},
         "encoder": worked("encoder", 5 * hours, main, main.encoder_figures),
         "regression": worked("regression head", 14 * hours, main, main.regression_figures),
-        "context": {"regime_on": worked("context, regime on", 25 * hours, main, main.context_figures)},
+        "context": {"regime_on": worked("context, regime on", 50 * hours, main, main.context_figures)},
     }
     steady = workshop("no regime", market.without_regime())
-    report["context"]["regime_off"] = worked("context, regime off", 30 * hours, steady, steady.context_figures)
+    report["context"]["regime_off"] = worked("context, regime off", 55 * hours, steady, steady.context_figures)
     null = workshop("no signal", market.without_signal())
     report["null_market"] = worked("null market", 18 * hours, null, null.regression_figures)
     return {**report, "targets": targets(report), "seconds": round(time.monotonic() - started, 1)}
@@ -192,7 +192,7 @@ def shown(market: LearningMarket, quiet: bool) -> Iterator[Steps]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, speed_estimate_period=600) as bar:
         hours = market.train_days * market.hours
-        bar.add_task("learning", total=3 * 5 * market.days * market.hours + (5 + 14 + 25 + 30 + 18) * hours)
+        bar.add_task("learning", total=3 * 5 * market.days * market.hours + (5 + 14 + 50 + 55 + 18) * hours)
         yield Steps(bar)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Arm = Literal["context", "no_context", "shuffled_labels"]
 ARMS: tuple[Arm, ...] = ("context", "no_context", "shuffled_labels")
+LONGER = 2  # times the recipe's epochs: all the learning is left to the head, which has not settled after one time
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ def freeze(encoder: Encoder, dataset: WindowDataset) -> FrozenWindows:
 
 def arm_config(config: TrainingConfig, arm: Arm, seed: int) -> TrainingConfig:
     """The three arms differ in what the head is told of its context, and in nothing else."""
+    longer = replace(config.regression, epochs=LONGER * config.regression.epochs)
     context = 0 if arm == "no_context" else config.head.context
     head = replace(config.head, context=context, shuffle_context_labels=arm == "shuffled_labels")
-    return replace(config, head=head, seed=seed)
+    return replace(config, head=head, regression=longer, seed=seed)
 
 
 def train_head(frozen: FrozenWindows, config: TrainingConfig, targets: Any) -> UqModel:
