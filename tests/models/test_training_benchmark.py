@@ -9,6 +9,7 @@ from tests.models.toy_windows import LENGTH, config, stage
 from uqlob_models.config import TrainingConfig
 from uqlob_models.dtabl import Bilinear
 from uqlob_pipeline.benchmarks import training
+from uqlob_pipeline.benchmarks.training_cores import second_core
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +60,11 @@ def test_quality_of_blocks_and_instances_is_compared_over_seeds(settings: Traini
     assert all(len(found[metric][name]) == 3 for metric in ("weighted_r2", "nlpd") for name in ("blocks", "instances"))
     within = all(found[m]["difference_of_means"] <= found[m]["spread_of_seeds"] for m in ("weighted_r2", "nlpd"))
     assert found["within_seed_spread"] == within
+
+
+def test_a_second_core_is_measured_as_thread_and_as_second_training(settings: TrainingConfig) -> None:
+    found = second_core(settings, seconds=0.2)
+    alone = found["targets_per_second_one_thread"]
+    assert found["ratio_two_threads"] == pytest.approx(found["targets_per_second_two_threads"] / alone)
+    assert found["ratio_two_trainings"] == pytest.approx(found["targets_per_second_two_trainings"] / alone)
+    assert alone > 0

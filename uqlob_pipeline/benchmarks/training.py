@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from uqlob_pipeline.benchmarks.training_cores import second_core
 from uqlob_pipeline.benchmarks.training_quality import Sampled, both_samplings, same_quality
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ def training(
             "fine_tuning_paper_step": fine_tuning_speed(dataset, paper_step, repeats),
             "prediction": prediction_speed(dataset, config, max(repeats // 2, 1)),
             "single_window_latency": latency(dataset, config),
+            "second_core": second_core(config),
             "sampling_quality": same_quality(fewer, config),
             "sampling_quality_paper_step": same_quality(fewer, paper_step),
         }
