@@ -17,8 +17,9 @@ from uqlob_pipeline.assets.days import DAYS_PER_RUN
 from uqlob_pipeline.instance import TERMINAL_RUN_CONFIG
 from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
 from uqlob_pipeline.orphaned_runs import PROCESS_TAG, end_orphaned_runs, process_mark
-from uqlob_pipeline.partitions import asset_day_key, model_partition_key, recorded_partitions
+from uqlob_pipeline.partitions import asset_day_key, model_partition_key
 from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.recorded import left_out, recorded_partitions
 from uqlob_pipeline.side_by_side import make_room_in_pool, run_side_by_side, trainings_at_once
 from uqlob_pipeline.status import TABLES, Key, Table, keys_of, why_not_all_verified
 
@@ -41,6 +42,21 @@ class Choice:
     horizons: tuple[int, ...] = ()
     force: bool = False
     verify_all: bool = False  # every checksum of book_events, instead of the profile's sample
+
+    def holds(self, day: AssetDay) -> bool:
+        """Whether the day is of the chosen symbols and within the chosen range."""
+        after, before = self.first is None or day.date >= self.first, self.last is None or day.date <= self.last
+        return after and before and (not self.symbols or day.symbol in self.symbols)
+
+    @property
+    def in_words(self) -> str:
+        """The symbols and the range, as a sentence goes on; empty where neither is chosen."""
+        said = [f"of {', '.join(self.symbols)}"] if self.symbols else []
+        if self.first:
+            said.append(f"from {self.first} to {self.last}" if self.last else f"from {self.first} on")
+        elif self.last:
+            said.append(f"up to {self.last}")
+        return " ".join(said)
 
 
 @dataclass
@@ -89,11 +105,25 @@ def stretches(days: list[AssetDay]) -> Iterator[list[AssetDay]]:
 
 def chosen_days(lake: Lake, profile: Profile, choice: Choice) -> list[AssetDay]:
     """The recorded asset-days of the profile's symbols within the choice."""
-    return [
-        day
-        for day in recorded_partitions(lake, profile)
-        if (choice.first is None or day.date >= choice.first) and (choice.last is None or day.date <= choice.last)
-    ]
+    return [day for day in recorded_partitions(lake, profile) if choice.holds(day)]
+
+
+def days_not_taken(lake: Lake, profile: Profile, choice: Choice) -> list[str]:
+    """What a person who chose days may wonder about: which dumps are left out, and that there is none at all."""
+    if not any(leg[0].grain == "day" for leg in legs(choice)):
+        return []
+    recorded = [day for day in lake.recorded_days() if choice.holds(day)]
+    if recorded:
+        return left_out(profile, recorded)
+    empty = f"in {lake.root / 'raw'}: bring some in with uqlob import or uqlob record"
+    return [f"no recorded asset-day {choice.in_words or empty}"]
+
+
+def nothing_made(lake: Lake, profile: Profile, choice: Choice) -> str:
+    """The last word where no run was needed; empty where `days_not_taken` has said it all."""
+    if not days_not_taken(lake, profile, choice):
+        return "everything chosen is current"
+    return "everything else chosen is current" if chosen_days(lake, profile, choice) else ""
 
 
 def legs(choice: Choice) -> list[list[Table]]:
@@ -133,6 +163,8 @@ def materialize_choice(
         raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     for symbol in choice.symbols:
         profile.instrument(symbol)
+    for line in days_not_taken(lake, profile, choice):
+        say(line)
     job = defs.resolve_implicit_global_asset_job_def()
     for orphan in end_orphaned_runs(instance):
         say(f"run {orphan[:8]} was killed before it ended; going on where it was")

@@ -115,7 +115,7 @@ def _materialize(choice: "Choice") -> int:
 
     from uqlob_pipeline.instance import open_instance
     from uqlob_pipeline.lake import Lake, sweep_temporaries
-    from uqlob_pipeline.materialize import MaterializeFailed, materialize_choice
+    from uqlob_pipeline.materialize import MaterializeFailed, materialize_choice, nothing_made
     from uqlob_pipeline.profile import load_profile
 
     profile, lake = load_profile(), Lake()
@@ -131,7 +131,9 @@ def _materialize(choice: "Choice") -> int:
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as stopped:
         print("stopped; what was made stays, and the same command goes on from here", flush=True)
         raise typer.Exit(130) from stopped
-    print(f"{runs} run(s) in {time.monotonic() - started:.0f} s" if runs else "everything chosen is current")
+    last = f"{runs} run(s) in {time.monotonic() - started:.0f} s" if runs else nothing_made(lake, profile, choice)
+    if last:
+        print(last)
     return runs
 
 
@@ -150,6 +152,7 @@ def _show_status() -> None:
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.materialize import Choice, chosen_days
     from uqlob_pipeline.profile import load_profile
+    from uqlob_pipeline.recorded import left_out
     from uqlob_pipeline.status import NOT_THERE, TABLES, keys_of, without_dump
 
     settings, place = load_profile(), Lake()
@@ -169,6 +172,8 @@ def _show_status() -> None:
     if absent:
         more = f" and {len(absent) - 12} more" if len(absent) > 12 else ""
         print(f"no dump: {', '.join(str(day) for day in absent[:12])}{more}")
+    for line in left_out(settings, place.recorded_days()):
+        print(line)
 
 
 def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:

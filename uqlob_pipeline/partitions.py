@@ -5,8 +5,8 @@ import warnings
 
 import dagster as dg
 
-from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
-from uqlob_pipeline.profile import Profile, load_profile
+from uqlob_pipeline.lake import AssetDay, ModelKey
+from uqlob_pipeline.profile import load_profile
 
 SYMBOL, DATE, HORIZON = "symbol", "date", "horizon"
 
@@ -50,12 +50,3 @@ def model_key(key: str | dg.MultiPartitionKey) -> ModelKey:
 
 def model_partition_key(key: ModelKey) -> dg.MultiPartitionKey:
     return dg.MultiPartitionKey({SYMBOL: key.symbol, HORIZON: f"{key.horizon_s}s"})
-
-
-def recorded_partitions(lake: Lake, profile: Profile) -> list[AssetDay]:
-    """The asset-days with a dump that are partitions: of the profile's symbols, from its first day on, and over.
-
-    The day that a recorder is writing becomes a partition when it is over, at midnight UTC.
-    """
-    today = dt.datetime.now(dt.UTC).date()
-    return [day for day in lake.recorded_days() if day.symbol in profile.instruments and profile.first_day <= day.date < today]

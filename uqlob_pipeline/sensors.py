@@ -8,8 +8,9 @@ import dagster as dg
 from uqlob_pipeline.assets.market import dumps_observed
 from uqlob_pipeline.jobs import ingest
 from uqlob_pipeline.lake import AssetDay, Channel, Lake
-from uqlob_pipeline.partitions import asset_day_key, recorded_partitions
+from uqlob_pipeline.partitions import asset_day_key
 from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.recorded import recorded_partitions
 
 QUIET_SECONDS = 120.0
 CHANNELS: tuple[Channel, ...] = ("level3", "book", "trade")

@@ -9,8 +9,9 @@ from uqlob_pipeline.assets.days import NO_DUMP, RECORDED, CheckOutcome, DayDone,
 from uqlob_pipeline.kraken.event_file import CODE_VERSION
 from uqlob_pipeline.kraken.ingest_report import IngestReport
 from uqlob_pipeline.lake import AssetDay, Lake
-from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days, recorded_partitions
+from uqlob_pipeline.partitions import asset_day, asset_day_key, asset_days
 from uqlob_pipeline.profile import BookSettings, Profile
+from uqlob_pipeline.recorded import recorded_partitions
 from uqlob_pipeline.tables import column_schema
 from uqlob_pipeline.warehouse import Warehouse
 
