@@ -200,10 +200,15 @@ class Profile(Section):
     def instrument(self, symbol: str) -> Instrument:
         if symbol not in self.instruments:
             known = ", ".join(self.instruments)
-            raise ProfileError(
-                f"symbol {symbol} is not in profile '{self.name}' (it has {known}): add [instruments.{symbol}] to it"
-            )
+            raise ProfileError(f"symbol {symbol} is not in profile '{self.name}' (it has {known}): {self._instead(symbol)}")
         return self.instruments[symbol]
+
+    def _instead(self, symbol: str) -> str:
+        """What to do about a symbol that is not in the profile. Kraken itself writes BTC/USD."""
+        meant = symbol.upper().replace("/", "-")
+        if meant in self.instruments:
+            return f"did you mean {meant}?"
+        return f"add [instruments.{symbol}] to it" if SYMBOL_PATTERN.fullmatch(symbol) else "a symbol is written such as BTC-USD"
 
     def days(self, symbol: str, *splits: SplitName) -> list[dt.date]:
         """The asset-days of a symbol that the profile says exist, in order."""

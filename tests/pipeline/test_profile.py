@@ -79,3 +79,19 @@ def test_days_leave_out_what_was_never_recorded() -> None:
     )
     trimmed = demo.model_copy(update={"instruments": {"BTC-USD": instrument}})
     assert trimmed.days("BTC-USD", "train") == [dt.date(2026, 1, d) for d in (6, 7, 9, 10)]
+
+
+@pytest.mark.parametrize("name", ["BTC/USD", "btc-usd", "btc/usd"])
+def test_a_symbol_in_other_letters_is_answered_with_the_profiles_own(name: str) -> None:
+    with pytest.raises(ProfileError) as refused:
+        load_profile("demo").instrument(name)
+    assert str(refused.value) == f"symbol {name} is not in profile 'demo' (it has BTC-USD, ETH-USD): did you mean BTC-USD?"
+
+
+def test_only_a_name_that_the_profile_would_take_is_advised_to_be_added() -> None:
+    demo = load_profile("demo")
+    with pytest.raises(ProfileError, match=r"add \[instruments.SOL-USD\] to it$"):
+        demo.instrument("SOL-USD")
+    for name in ("sol/usd", "BTCUSD", "../x"):
+        with pytest.raises(ProfileError, match="a symbol is written such as BTC-USD$"):
+            demo.instrument(name)
