@@ -28,7 +28,7 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 
 
 class MaterializeFailed(Exception):
-    """A run failed; the message says which, and why."""
+    """A run failed, or what was chosen is not there to be made; the message says which, and why."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,28 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
     return runs
 
 
-def materialize_choice(
-    defs: dg.Definitions, lake: Lake, profile: Profile, choice: Choice, say: Callable[[str], None], instance: dg.DagsterInstance
-) -> int:
-    """Bring the chosen part of the DAG up to date; returns the number of runs that it took."""
+def _check_choice(profile: Profile, choice: Choice) -> None:
+    """Refuse what the profile or the DAG lacks while nothing has run yet."""
     known = [table.asset for table in TABLES]
     unknown = set(choice.assets) - set(known)
     if unknown:
         raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     for symbol in choice.symbols:
         profile.instrument(symbol)
+    trained, labelled = profile.evaluation.horizons_s, profile.labels.horizons_s
+    for horizon in choice.horizons:
+        if horizon not in trained:
+            raise MaterializeFailed(
+                f"horizon {horizon} s is not in profile '{profile.name}' (it has {', '.join(map(str, trained))}): "
+                f"add it to evaluation.horizons_s{'' if horizon in labelled else ' and labels.horizons_s'}"
+            )
+
+
+def materialize_choice(
+    defs: dg.Definitions, lake: Lake, profile: Profile, choice: Choice, say: Callable[[str], None], instance: dg.DagsterInstance
+) -> int:
+    """Bring the chosen part of the DAG up to date; returns the number of runs that it took."""
+    _check_choice(profile, choice)
     for line in days_not_taken(lake, profile, choice):
         say(line)
     job = defs.resolve_implicit_global_asset_job_def()

@@ -65,7 +65,7 @@ def _split(text: str | None) -> tuple[str, ...]:
 def _fail(error: Exception) -> typer.Exit:
     from rich.console import Console
 
-    Console(stderr=True).print(str(error), style="red", markup=False, highlight=False)
+    Console(stderr=True).print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(1)
 
 

@@ -131,6 +131,32 @@ def test_an_unknown_asset_names_those_there_are(
         run(resources, lake, profile, instance, Choice(assets=("book_event",)))
 
 
+@pytest.mark.parametrize(
+    ("horizon", "where"), [(7, "evaluation.horizons_s and labels.horizons_s"), (15, "evaluation.horizons_s")]
+)
+def test_a_horizon_that_the_profile_lacks_is_refused_before_anything_runs(
+    resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance, horizon: int, where: str
+) -> None:
+    with pytest.raises(MaterializeFailed) as refused:
+        run(resources, lake, profile, instance, Choice(horizons=(5, horizon)))
+    assert str(refused.value) == f"horizon {horizon} s is not in profile 'demo' (it has 5, 10): add it to {where}"
+    assert instance.get_runs_count() == 0
+
+
+def test_an_error_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+    """However narrow the terminal is: a process that reads it keeps the last line alone."""
+    home = tmp_path / "dagster"
+    home.mkdir()
+    shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", home)
+    uqlob = str(Path(sys.executable).with_name("uqlob"))
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "UQLOB_PROFILE": "demo", "COLUMNS": "40"}
+    command = [uqlob, "materialize", "--horizons", "7", "--lake", str(tmp_path / "lake")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("horizon 7 s is not in profile 'demo'")
+
+
 def test_days_that_follow_one_another_share_a_run() -> None:
     days = [day(0), day(1), day(3), day(0, "ETH-USD")]
     assert [[str(d) for d in together] for together in stretches(days)] == [
