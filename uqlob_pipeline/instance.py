@@ -3,12 +3,14 @@
 import fcntl
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 PROJECT = Path(__file__).parent.parent
+STEP_NOT_REACHED = re.compile(r"Dependencies for step \S+ .*Not executing\.")  # Dagster's word for what waits for a failed step
 
 
 def use_dagster_home() -> Path:
@@ -37,6 +39,8 @@ class _TerminalHandler(logging.Handler):
         if meta.get("dagster_event") is not None:
             return
         said = meta.get("orig_message") or record.getMessage()
+        if STEP_NOT_REACHED.fullmatch(said):  # it would come before the reason of the failure, and hide it
+            return
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         print(f"    {mark}{said}", flush=True)
 
