@@ -93,5 +93,5 @@ def test_only_a_name_that_the_profile_would_take_is_advised_to_be_added() -> Non
     with pytest.raises(ProfileError, match=r"add \[instruments.SOL-USD\] to it$"):
         demo.instrument("SOL-USD")
     for name in ("sol/usd", "BTCUSD", "../x"):
-        with pytest.raises(ProfileError, match="a symbol is written such as BTC-USD$"):
+        with pytest.raises(ProfileError, match=r"a symbol is written such as BTC-USD$"):
             demo.instrument(name)
