@@ -66,6 +66,8 @@ def training_inputs(
             otherwise.append(date)
         else:
             inputs[f"{table}/{date}"] = made.data_version
+    if missing == dates:
+        _require_some_recorded(lake, symbol, dates, purpose)
     if missing:
         raise NotReady(
             f"{purpose} of {symbol} needs {table} of all {len(dates)} training days; {len(missing)} of them are not there: "
@@ -78,6 +80,22 @@ def training_inputs(
             f"or from another fit than the present one: {listed(otherwise)}. Materialise {table} for these days again"
         )
     return inputs
+
+
+def _require_some_recorded(lake: Lake, symbol: str, dates: list[dt.date], purpose: str) -> None:
+    """Where none of the training days was ever there, the splits are of other data than the lake's: listing them helps nobody."""
+    recorded = [day.date for day in lake.recorded_days() if day.symbol == symbol]
+    if set(recorded) & set(dates) or any(lake.book_events(AssetDay(symbol, date)).is_file() for date in dates):
+        return
+    held = (
+        f"{listed(recorded)}: set [splits] in the profile to days that you have"
+        if recorded
+        else f"no dump of {symbol}: record or import these days"
+    )
+    raise NotReady(
+        f"{purpose} of {symbol}: none of the {len(dates)} training days ({dates[0]} to {dates[-1]}) is recorded; "
+        f"the lake holds {held}"
+    )
 
 
 def require_fit(path: Path, profile: Profile, table: str, symbol: str, *, settings_version: str, needed_by: str) -> Provenance:

@@ -43,6 +43,32 @@ def test_missing_training_days_are_listed_with_what_to_materialise(lake):
     assert not lake.token_bins(SYMBOL).exists()
 
 
+def test_days_without_a_single_training_day_among_them_ask_for_other_splits(tmp_path):
+    lake, chosen = Lake(tmp_path), profile(train_days=9)
+
+    def refusal() -> str:
+        with pytest.raises(NotReady) as refused:
+            fit_token_bins(lake, warehouse(lake), chosen, SYMBOL)
+        return str(refused.value)
+
+    def record(number: int) -> None:
+        lake.raw("level3", day(number)).mkdir(parents=True)
+        (lake.raw("level3", day(number)) / "a.jsonl").write_text("{}")
+
+    none = "token_bins of BTC-USD: none of the 9 training days (2026-01-05 to 2026-01-13) is recorded; "
+    assert refusal() == f"{none}the lake holds no dump of BTC-USD: record or import these days"
+    record(40)
+    put(lake, day(40), random_day(1, events=600))
+    assert refusal() == f"{none}the lake holds 2026-02-14: set [splits] in the profile to days that you have"
+    record(3)  # and not replayed yet
+    assert "9 of them are not there: 2026-01-05" in refusal()
+
+
+def test_replayed_days_whose_dumps_were_put_away_are_still_days_that_one_has(lake):
+    with pytest.raises(NotReady, match=r"needs window_prices of all 3 training days; 3 of them are not there"):
+        fit_label_thresholds(lake, warehouse(lake), profile(train_days=3), SYMBOL)
+
+
 def test_a_day_that_the_profile_calls_absent_is_not_missed(lake):
     chosen = profile(train_days=3)
     lake.book_events(day(1)).unlink()
@@ -145,7 +171,7 @@ def test_a_market_that_never_moves_has_no_threshold(tmp_path):
     still = [event._replace(bid_ticks=900_000, ask_ticks=900_001) for event in random_day(1, events=6000)]
     put(lake, day(0), still)
     write_window_prices(lake, warehouse(lake), profile(), day(0))
-    with pytest.raises(NotReady, match="mid-price never moved over 5 s"):
+    with pytest.raises(NotReady, match=r"mid-price never moved over 5 s in any of the \d+ windows"):
         fit_label_thresholds(lake, warehouse(lake), profile(), SYMBOL)
 
 
