@@ -91,8 +91,8 @@ def _check_thresholds(profile: Profile, symbol: str, rows: list[Row]) -> None:
             )
         if not row["sigma_lr"] > 0:
             raise NotReady(
-                f"label_thresholds of {symbol}: the mid-price never moved over {horizon} s in any of the {windows} windows of the "
-                "training days, so that no threshold separates the classes. Look at book_events of these days"
+                f"label_thresholds of {symbol}: the mid-price never moved over {horizon} s in any of the {windows} windows of "
+                "the training days, so that no threshold separates the classes. Look at book_events of these days"
             )
 
 
