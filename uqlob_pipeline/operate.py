@@ -144,30 +144,31 @@ def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
 
 
 def _show_status() -> None:
-    from collections import Counter
-
     from rich.console import Console
     from rich.table import Table as Grid
+    from rich.text import Text
 
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.materialize import Choice, chosen_days
     from uqlob_pipeline.profile import load_profile
     from uqlob_pipeline.recorded import left_out
-    from uqlob_pipeline.status import NOT_THERE, TABLES, keys_of, without_dump
+    from uqlob_pipeline.status import NOT_THERE, Notes, why_not_there_or_stale, without_dump
 
     settings, place = load_profile(), Lake()
     days = chosen_days(place, settings, Choice())
-    grid = Grid(title=f"{place.root}, profile {settings.name}, {len(days)} recorded asset-days")
+    print(f"{place.root}, profile {settings.name}, {len(days)} recorded asset-days")
+    grid = Grid()
     for column in ("asset", "current", "stale", "missing", "why"):
         grid.add_column(column, justify="right" if column in ("current", "stale", "missing") else "left")
-    for table in TABLES:
-        keys = keys_of(table, settings.symbols, days, list(settings.evaluation.horizons_s))
-        reasons = {key: table.why_stale(place, settings, key) for key in keys}
-        stale = Counter(why for why in reasons.values() if why and why != NOT_THERE)
+    notes = Notes()
+    for asset, reasons in why_not_there_or_stale(place, settings, days).items():
+        stale = {key: why for key, why in reasons.items() if why and why != NOT_THERE}
         missing = sum(why == NOT_THERE for why in reasons.values())
-        why = "; ".join(f"{reason} ({count})" for reason, count in stale.most_common(3))
-        grid.add_row(table.asset, str(len(keys) - missing - stale.total()), str(stale.total()), str(missing), why)
+        current = len(reasons) - missing - len(stale)
+        grid.add_row(asset, str(current), str(len(stale)), str(missing), Text(notes.in_grid(stale)))
     Console().print(grid)
+    for line in notes.lines():
+        print(line)
     absent = without_dump(place, settings)
     if absent:
         more = f" and {len(absent) - 12} more" if len(absent) > 12 else ""

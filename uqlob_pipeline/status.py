@@ -3,8 +3,10 @@
 Everything is read from the files' own provenance, so it holds whatever made them: the UI, the terminal or a backfill.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from uqlob_pipeline import features, labels
@@ -13,6 +15,8 @@ from uqlob_pipeline.lake import AssetDay, Lake, ModelKey, Provenance, read_prove
 from uqlob_pipeline.profile import Profile
 from uqlob_pipeline.staleness import BY_MODEL, NOT_THERE, why_dataset_profile_is_stale, why_not_current, why_report_is_stale
 
+SHOWN_IN_REPORT = ("dataset_profile", "predictions", "threshold_multiplier", "gated_evaluation")
+LONGEST_IN_GRID, MOST_IN_GRID, MOST_NAMED = 60, 3, 4
 Grain = Literal["day", "symbol", "model", "all"]
 Key = AssetDay | ModelKey | str | None
 
@@ -118,6 +122,56 @@ def keys_of(table: Table, symbols: list[str], days: list[AssetDay], horizons: li
     if table.grain == "model":
         return [ModelKey(symbol, horizon) for symbol in symbols for horizon in horizons]
     return [None]
+
+
+def why_not_there_or_stale(lake: Lake, profile: Profile, days: list[AssetDay]) -> dict[str, dict[Key, str]]:
+    """For each partition of each table why it is not current, or an empty reason.
+
+    A report of stale tables is as stale as they are, although nothing is gained by making the report alone again.
+    """
+    asked: dict[str, dict[Key, str]] = {}
+    for table in TABLES:
+        keys = keys_of(table, profile.symbols, days, list(profile.evaluation.horizons_s))
+        asked[table.asset] = {key: table.why_stale(lake, profile, key) for key in keys}
+    shown = {why for table in SHOWN_IN_REPORT for why in asked[table].values()}
+    if shown - {"", NOT_THERE} and not asked["paper_report"][None]:
+        asked["paper_report"][None] = "shows tables that are stale"
+    return asked
+
+
+@dataclass
+class Notes:
+    """Reasons too long for a grid, numbered and each told once, however many tables and models share it."""
+
+    said: dict[str, list[str]] = field(default_factory=dict)  # and of what it was said
+
+    def in_grid(self, stale: dict[Key, str]) -> str:
+        """The reasons of one table with how often each holds; of a long one the number of its note."""
+        told = {key: _without_subject(why, key) for key, why in stale.items()}
+        counted = Counter(told.values()).most_common()
+        for reason, _ in counted[:MOST_IN_GRID]:
+            if len(reason) > LONGEST_IN_GRID:
+                of = self.said.setdefault(reason, [])
+                of += [str(key) for key, why in told.items() if why == reason and key is not None and str(key) not in of]
+        short = [f"{self._short(reason)} ({count})" for reason, count in counted[:MOST_IN_GRID]]
+        rest = sum(count for _, count in counted[MOST_IN_GRID:])
+        return "; ".join([*short, f"other reasons ({rest})"] if rest else short)
+
+    def _short(self, reason: str) -> str:
+        return f"note {list(self.said).index(reason) + 1}" if reason in self.said else reason
+
+    def lines(self) -> list[str]:
+        """Each note with what it is about."""
+        told = []
+        for number, (reason, of) in enumerate(self.said.items(), 1):
+            more = f" and {len(of) - MOST_NAMED} more" if len(of) > MOST_NAMED else ""
+            told.append(f"note {number}: {', '.join(of[:MOST_NAMED])}{more}{': ' if of else ''}{reason}")
+        return told
+
+
+def _without_subject(why: str, key: Key) -> str:
+    """A reason as it holds for others too: without the table and the partition that it was asked for."""
+    return re.sub(rf"\b\w+ of {re.escape(str(key))}:? ", "", why, count=1).replace(f" for {key}", "")
 
 
 def without_dump(lake: Lake, profile: Profile) -> list[AssetDay]:
