@@ -1,5 +1,6 @@
 """The same dump again: packed otherwise, grown, cut short, or with too many days for the descriptors."""
 
+import datetime as dt
 import gzip
 import os
 import resource
@@ -84,6 +85,26 @@ def test_a_shorter_and_a_longer_copy_together_are_one(tmp_path: Path) -> None:
     reports = list(import_dumps(lake, profile(), [longer, shorter]))
     assert [report.replaced for report in reports] == [[], ["b.jsonl"]]
     assert len(events(lake, YESTERDAY, TODAY)) == 40
+
+
+def test_what_no_materialising_will_take_is_said_at_the_end_of_the_import(tmp_path: Path) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*SNAPSHOT)
+    one, today = wire(stream.messages[0]), dt.datetime.now(dt.UTC).date().isoformat()
+    dumps = {
+        "taken.jsonl": one,
+        "unknown.jsonl": one.replace(b"BTC/", b"SOL/"),
+        "running.jsonl": one.replace(b"2026-01-18", today.encode()),
+    }
+    files = [str(write_lines(tmp_path / name, [line, line])) for name, line in dumps.items()]
+    left_out = [
+        f"1 recorded asset-day is left out: BTC-USD {today}: the day is not over (its partition opens at midnight UTC)",
+        "1 recorded asset-day is left out: SOL-USD 2026-01-18: SOL-USD is not in profile 'demo': add [instruments.SOL-USD]",
+    ]
+    words = ("--lake", str(tmp_path / "lake"), "--profile", "demo")
+    assert run(*files, *words).splitlines()[-2:] == left_out
+    assert run(*files, *words).splitlines()[-2:] == left_out  # imported before, and still so
+    assert "left out" not in run(files[0], *words)  # other dumps of the lake are not this import's
 
 
 # ---- what breaks

@@ -32,6 +32,7 @@ def import_dumps(
     from uqlob_pipeline.kraken import importer
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.profile import ProfileError, load_profile
+    from uqlob_pipeline.recorded import left_out
 
     console = Console()
     try:
@@ -48,9 +49,14 @@ def import_dumps(
             reports = importer.import_dumps(
                 target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen)
             )
+            written: set[Path] = set()
             for report in reports:
                 progress.remove_task(tasks[Path(report.source)])
-                _show(console, report, settings.name, target.root)
+                _show(console, report, target.root)
+                written |= {(target.root / path).parent for path in report.written}
+        imported = [day for day in target.recorded_days() if written & {target.raw("level3", day), target.raw("book", day)}]
+        for line in left_out(settings, imported):
+            console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     except (importer.ImportFailed, ProfileError) as error:
         console.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from error
@@ -70,7 +76,7 @@ def _unpacked(file: Path) -> int:
     return file.stat().st_size * (8 if file.suffix in (".gz", ".zst") else 1) if file.is_file() else 0
 
 
-def _show(console: "Console", report: "ImportReport", profile: str, root: Path) -> None:
+def _show(console: "Console", report: "ImportReport", root: Path) -> None:
     if report.already_there:
         console.print(f"{report.source}: imported before, nothing to do ({len(report.written)} files)")
         return
@@ -81,11 +87,11 @@ def _show(console: "Console", report: "ImportReport", profile: str, root: Path) 
         console.print(f"  {report.snapshots_made} midnight snapshot(s) made from the running book")
     if report.replaced:
         console.print(f"  in place of what it was when imported before ({', '.join(report.replaced)})")
-    for warning in _warnings(report, profile, root):
+    for warning in _warnings(report, root):
         console.print(f"  {warning}", style="yellow", markup=False, highlight=False)
 
 
-def _warnings(report: "ImportReport", profile: str, root: Path) -> list[str]:
+def _warnings(report: "ImportReport", root: Path) -> list[str]:
     warnings = []
     if report.truncated is not None:
         warnings.append(
@@ -101,6 +107,4 @@ def _warnings(report: "ImportReport", profile: str, root: Path) -> list[str]:
     if report.unreadable:
         lines = ", ".join(map(str, report.unreadable[:5]))
         warnings.append(f"{len(report.unreadable):,} lines could not be read (line {lines}); see {root}/quarantine/import")
-    for symbol in sorted(report.symbols_unknown):
-        warnings.append(f"{symbol} is not in profile '{profile}': add [instruments.{symbol}] to it before materialising")
     return warnings

@@ -40,7 +40,6 @@ class ImportReport:
     before_snapshot: int = 0
     unstarted: set[str] = field(default_factory=set)  # the streams of those updates
     replaced: list[str] = field(default_factory=list)  # dumps that this one has grown from
-    symbols_unknown: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -155,8 +154,6 @@ class StreamsImport:
         snapshot = message["type"] == "snapshot"
         if key not in self.entered:
             self.entered.add(key)
-            if stream.instrument is None:
-                self.report.symbols_unknown.add(stream.symbol.replace("/", "-"))
             if snapshot:
                 stream.time = -1  # whatever the dump before it held
             elif not stream.leads_to(message):
