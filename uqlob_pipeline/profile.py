@@ -4,7 +4,9 @@
 Settings of the models are the frozen dataclasses of `uqlob_models.config`, nested here as they are.
 """
 
+import dataclasses
 import datetime as dt
+import difflib
 import hashlib
 import json
 import os
@@ -13,12 +15,14 @@ import tomllib
 from decimal import Decimal
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from uqlob_models.config import TrainingConfig
 
+NO_SUCH_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words, of a model and of a dataclass
 PROFILES = Path(__file__).parent / "profiles"
 SYMBOL_PATTERN = re.compile(r"[A-Z0-9]{1,12}-[A-Z]{3,6}")
 
@@ -251,7 +255,30 @@ def _explain(path: Path, error: ValidationError) -> str:
     lines = [f"profile {path} has {error.error_count()} wrong key(s):"]
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"]) or "(the whole profile)"
+        if problem["type"] in NO_SUCH_KEY:
+            lines.append(f"  {key}: {_no_such_key(*problem['loc'])}")
+            continue
         given: Any = problem.get("input")
         shown = "" if isinstance(given, dict) else f" (it says {given!r})"
         lines.append(f"  {key}: {problem['msg']}{shown}")
     return "\n".join(lines)
+
+
+def _no_such_key(*place: int | str) -> str:
+    """What could have been meant by the last part of a place in the profile."""
+    section: Any = Profile
+    for part in place[:-1]:
+        section = get_args(section)[1] if get_origin(section) is dict else _keys(section)[str(part)]
+        if isinstance(section, UnionType):
+            section = next(kind for kind in get_args(section) if kind is not NoneType)
+    known = list(_keys(section))
+    alike = difflib.get_close_matches(str(place[-1]), known, n=1)
+    return f"no such key{f' (did you mean {alike[0]}?)' if alike else ''}; there are {', '.join(known)}"
+
+
+def _keys(section: Any) -> dict[str, Any]:
+    """The keys of a model or a dataclass, and what each takes."""
+    if dataclasses.is_dataclass(section):
+        hints = get_type_hints(section)
+        return {field.name: hints[field.name] for field in dataclasses.fields(section)}
+    return {name: field.annotation for name, field in section.model_fields.items()}

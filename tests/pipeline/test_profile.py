@@ -35,7 +35,24 @@ def test_the_paper_profile_holds_the_papers_splits_and_hyperparameters() -> None
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("hours = ", "hour = ", "simulation.hour: Extra inputs are not permitted"),
+        (
+            "hours = ",
+            "hour = ",
+            r"simulation.hour: no such key \(did you mean hours\?\); there are seed, hours, events_per_second, signal, regime$",
+        ),
+        ("[duckdb]", "[duckb]", r"  duckb: no such key \(did you mean duckdb\?\); there are name, description, instruments, "),
+        ("[duckdb]", "[duckdb]\nzzz = 1", r"duckdb.zzz: no such key; there are memory_limit, threads$"),
+        (
+            "[splits]",
+            "[splits]\nvalidaton = 1",
+            r"splits.validaton: no such key \(did you mean validation\?\); there are train, ",
+        ),
+        ('tick = "0.1"', 'tik = "0.1"', r"instruments.BTC-USD.tik: no such key \(did you mean tick\?\); there are tick, "),
+        (
+            "[training.head]",
+            "[training.head]\ncontxt = 3",
+            r"training.head.contxt: no such key \(did you mean context\?\); there are ",
+        ),
         ('tick = "0.1"', 'tick = "-1"', "instruments.BTC-USD.tick: Input should be greater than 0"),
         ("last = 2026-01-10", "last = 2026-01-12", "train, validation and test must follow one another"),
         ("horizons_s = [5, 10]", "horizons_s = [5, 7]", r"\[7\] have no label"),
