@@ -1,0 +1,37 @@
+"""Forecasts for new days: moving the end of the test split trains nothing again."""
+
+import dagster as dg
+
+from tests.end_to_end import tiny_market
+from tests.end_to_end.conftest import copy_of
+from tests.end_to_end.tiny_market import DAYS, HOURS, SYMBOL, day
+from uqlob_pipeline.partitions import asset_day_key
+from uqlob_pipeline.recorded import recorded_partitions
+from uqlob_pipeline.simulator import MarketSettings, simulate_day
+from uqlob_pipeline.status import why_not_there_or_stale
+
+FOLLOWS = ["dataset_profile", "predictions", "threshold_multiplier", "gated_evaluation", "paper_report"]
+
+
+def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(trained, profile, instance, tmp_path):
+    lake, new = copy_of(trained[0], tmp_path / "lake"), day(DAYS)
+    simulate_day(lake.root, SYMBOL, new.date, MarketSettings(seed=3, hours=HOURS))
+    test = profile.splits.test.model_copy(update={"last": new.date})
+    later = profile.model_copy(update={"splits": profile.splits.model_copy(update={"test": test})})
+
+    def stale(chosen) -> list[str]:
+        asked = why_not_there_or_stale(lake, chosen, recorded_partitions(lake, chosen))
+        return [asset for asset, reasons in asked.items() if any(reasons.values())]
+
+    def make(*assets: str, partition: str | dg.MultiPartitionKey | None = None) -> None:
+        assert tiny_market.run(lake, later, instance, *assets, partition=partition).success
+
+    for asset in ("book_events", "window_prices", "event_features", "window_labels"):
+        make(asset, partition=asset_day_key(new))
+    assert stale(profile) == []  # the new day alone asks for no forecast
+    assert stale(later) == FOLLOWS
+    make("dataset_profile")
+    for asset in ("predictions", "threshold_multiplier", "gated_evaluation"):
+        make(asset, partition=tiny_market.model_partition())
+    make("paper_report")
+    assert stale(later) == []
