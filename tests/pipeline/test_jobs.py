@@ -31,4 +31,4 @@ def test_everything_says_which_run_failed_and_why(tmp_path_factory, instance: dg
     result = job.execute_in_process(instance=instance, resources={"lake": empty, "profile": profile}, raise_on_error=False)
     assert not result.success
     (failure,) = [event for event in result.all_events if event.is_step_failure]
-    assert "of all 6 training days" in failure.step_failure_data.user_failure_data.description
+    assert "none of the 6 training days" in failure.step_failure_data.user_failure_data.description
