@@ -12,6 +12,7 @@ from uqlob_pipeline.tracking_journal import TRAINING_TAG, Entry, RunIdentity
 
 PARAMS_A_BATCH, METRICS_A_BATCH = 100, 1000
 LONGEST_PARAM, LONGEST_TAG = 6000, 5000
+NO_TELEMETRY = {"MLFLOW_DISABLE_TELEMETRY": "true"}  # of whatever imports or serves MLflow; read when it is imported
 ENDED_TAG, PARENT_TAG = "uqlob.ended", "mlflow.parentRunId"
 
 
@@ -19,6 +20,8 @@ class Store:
     """One experiment of one MLflow tracking store."""
 
     def __init__(self, uri: str, experiment: str, lake: Lake, *, local: bool) -> None:
+        for name, value in NO_TELEMETRY.items():
+            os.environ.setdefault(name, value)
         # A store that does not answer must not hold up a training: the journal waits better than a socket.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,20 @@ def tracking(lake) -> Tracking:
 def the_run(tracking: Tracking, identity: RunIdentity):
     (found,) = tracking.store().search(identity.tags())
     return found
+
+
+def test_mlflow_sends_nothing_home_unless_asked_to(tmp_path):
+    """MLflow is silent under pytest and in CI: asked as a person's terminal would."""
+    program = (
+        "from tests.features.synthetic import profile; from uqlob_pipeline.lake import Lake\n"
+        "from uqlob_pipeline.tracking import Tracking\n"
+        f"Tracking(Lake({str(tmp_path)!r}), profile()).store()\n"
+        "from mlflow.telemetry import get_telemetry_client; print(get_telemetry_client())"
+    )
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "MLFLOW", "GITHUB"))}
+    environment = {name: value for name, value in outside.items() if name not in ("CI", "DO_NOT_TRACK")}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
 
 
 def test_a_journal_keeps_what_is_refused_and_all_behind_it_in_order(tmp_path):
