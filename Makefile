@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-export DAGSTER_HOME := $(CURDIR)/dagster_home
+export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
 .PHONY: demo test test-slow test-ui ui lint bench clean
 

@@ -28,23 +28,28 @@ class Verify(Enum):
 
 
 @contextmanager
-def _chosen(lake: Path | None, profile: str | None) -> Iterator[None]:
-    """What the definitions read is the environment: say there what the options said, before any of them is imported."""
+def chosen(lake: Path | None, profile: str | None, *, only_look: bool = False) -> Iterator[None]:
+    """What the definitions read is the environment: say there what the options said, before any of them is imported.
+
+    Whoever does more than look makes the Dagster instance the lake's own first.
+    """
     import atexit
     import os
 
-    from uqlob_pipeline.instance import use_dagster_home
+    from uqlob_pipeline.instance import InstanceRefused, claim_instance
+    from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.profile import ProfileError
 
     atexit.register(_last_words)
     if lake is not None:
         os.environ["UQLOB_LAKE"] = str(lake.absolute())
     if profile is not None:
-        os.environ["UQLOB_PROFILE"] = profile
+        os.environ["UQLOB_PROFILE"] = str(Path(profile).absolute()) if profile.endswith(".toml") else profile
     try:
-        use_dagster_home()
+        if not only_look:
+            claim_instance(Lake().root)
         yield
-    except (ProfileError, FileNotFoundError) as error:
+    except (ProfileError, InstanceRefused, FileNotFoundError) as error:
         raise _fail(error) from error
 
 
@@ -90,7 +95,7 @@ def materialize(
     What is current is left alone, so that a second call takes seconds and an interrupted one goes on where it was.
     Example: uqlob materialize --select book_events --symbols BTC-USD --from 2026-01-13
     """
-    with _chosen(lake, profile):
+    with chosen(lake, profile):
         from uqlob_pipeline.materialize import Choice
 
         try:
@@ -139,7 +144,7 @@ def _materialize(choice: "Choice") -> int:
 
 def status(lake: LakeOption = None, profile: ProfileOption = None) -> None:
     """Say what the lake holds and what is stale, and why: trained on other data, made with other settings or code."""
-    with _chosen(lake, profile):
+    with chosen(lake, profile, only_look=True):
         _show_status()
 
 
@@ -182,7 +187,7 @@ def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
 
     Interrupted and started again it goes on where it was; when all is done a second call takes seconds.
     """
-    with _chosen(lake, profile):
+    with chosen(lake, profile):
         _run_demo()
 
 

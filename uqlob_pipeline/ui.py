@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uqlob_pipeline.operate import LakeOption, ProfileOption, chosen
+
 if TYPE_CHECKING:
     from uqlob_pipeline.tracking import Tracking
 
@@ -78,37 +80,48 @@ def _interrupt(*_: object) -> None:
 def ui(
     port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
     mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI.")] = 5000,
-    lake: Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")] = None,
-    profile: Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")] = None,
+    lake: LakeOption = None,
+    profile: ProfileOption = None,
 ) -> None:
     """Start the Dagster UI, its daemon and the MLflow UI on loopback; Ctrl-C stops all of them.
 
     The daemon is what runs backfills, queued runs, the sensor and the schedule. Nothing is opened in a browser by force.
     """
-    from uqlob_pipeline.instance import PROJECT, open_instance, use_dagster_home
+    if port == mlflow_port:
+        raise _refuse(
+            f"port {port} is meant for both: give the two UIs ports of their own with uqlob ui --port and --mlflow-port"
+        )
+    with chosen(lake, profile):
+        _serve(port, mlflow_port)
+
+
+def _refuse(why: str) -> typer.Exit:
+    typer.secho(why, fg="red", err=True)
+    return typer.Exit(1)
+
+
+def _serve(port: int, mlflow_port: int) -> None:
+    from uqlob_pipeline.instance import PROJECT, open_instance
     from uqlob_pipeline.lake import Lake
     from uqlob_pipeline.orphaned_runs import end_orphaned_runs
     from uqlob_pipeline.profile import load_profile
     from uqlob_pipeline.tracking import Tracking
+    from uqlob_pipeline.tracking_store import NO_TELEMETRY
 
-    settings, place = load_profile(profile), Lake(lake)
-    use_dagster_home()
+    settings, place = load_profile(), Lake()
     for wanted, what, option in ((port, "the Dagster UI", "--port"), (mlflow_port, "the MLflow UI", "--mlflow-port")):
         if _taken(wanted):
-            typer.secho(
-                f"port {wanted} on {HOST}, meant for {what}, is taken: stop what uses it or choose another with {option}",
-                fg="red",
-                err=True,
+            raise _refuse(
+                f"port {wanted} on {HOST}, meant for {what}, is taken: stop what uses it, or choose another, "
+                f"such as uqlob ui {option} {wanted + 1}"
             )
-            raise typer.Exit(1)
     with open_instance() as instance:
         end_orphaned_runs(instance)
     tracking = Tracking(place, settings)
     _deliver(tracking)
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
-    environment = {**os.environ, "UQLOB_LAKE": str(place.root), "UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
-    if profile:
-        environment["UQLOB_PROFILE"] = profile
+    links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
+    environment = {**NO_TELEMETRY, **os.environ, "UQLOB_LAKE": str(place.root), **links}
     tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
     commands = {
         "mlflow": [
@@ -143,16 +156,14 @@ def ui(
         while waiting:
             for name, process in processes.items():
                 if process.poll() is not None:
-                    typer.secho(f"{name} ended with code {process.returncode}: see {logs / name}.log", fg="red", err=True)
-                    raise typer.Exit(1)
+                    raise _refuse(f"{name} ended with code {process.returncode}: see {logs / name}.log")
             waiting = {name: url for name, url in waiting.items() if not _answers(url)}
             time.sleep(0.3)
         typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nCtrl-C stops both.")
         while all(process.poll() is None for process in processes.values()):
             time.sleep(0.5)
         ended = [name for name, process in processes.items() if process.poll() is not None]
-        typer.secho(f"{', '.join(ended)} ended by itself: see {logs}", fg="red", err=True)
-        raise typer.Exit(1)
+        raise _refuse(f"{', '.join(ended)} ended by itself: see {logs}")
     except KeyboardInterrupt:
         typer.echo("\nstopping ...")
     finally:

@@ -36,8 +36,22 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(idle: Place) -> None:
         )
     assert done.returncode == 1
     assert f"port {idle.mlflow_port} on 127.0.0.1, meant for the MLflow UI, is taken" in done.stderr
-    assert "--mlflow-port" in done.stderr
+    assert f"uqlob ui --mlflow-port {idle.mlflow_port + 1}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--profile", "dmeo"], "no profile at"),
+        (["--port", "3001", "--mlflow-port", "3001"], "port 3001 is meant for both"),
+    ],
+)
+def test_what_was_mistyped_is_said_in_a_line(idle: Place, words: list[str], complaint: str) -> None:
+    command = [UQLOB, "ui", *words]
+    done = subprocess.run(command, env=idle.environment(), cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert complaint in done.stderr
 
 
 @pytest.mark.browser
@@ -75,6 +89,7 @@ def test_ctrl_c_leaves_no_process_behind(idle: Place) -> None:
     assert "dagster-webserver" in names
     assert "dagster-daemon" in names
     assert "mlflow" in names
+    assert {child.environ().get("MLFLOW_DISABLE_TELEMETRY") for child in family} == {"true"}
     assert stop(process) == 0
     _, alive = psutil.wait_procs(family, timeout=5)
     assert alive == []

@@ -92,7 +92,10 @@ def test_models_are_trained_two_at_a_time_and_stop_and_go_on_together(tmp_path: 
     assert "everything chosen is current" in terminal.said()
 
 
-def test_one_that_fails_is_named_with_its_reason_and_the_others_are_let_finish(tmp_path: Path) -> None:
+def test_one_that_fails_is_named_with_its_reason_and_the_others_are_let_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
     said: list[str] = []
     commands = {"wrong": ["materialize", "--lake", str(tmp_path), "--select", "nothing"], "right": ["model", "summary"]}
     failed = run_side_by_side(commands, 2, said.append)
