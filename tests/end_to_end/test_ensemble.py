@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.test_registered_model import saved_instances, served
@@ -35,6 +37,15 @@ def with_training(profile: Profile, **changes: object) -> Profile:
 
 def of_two(profile: Profile) -> Profile:
     return with_training(profile, ensemble=2, mirror_predictions=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Bit for bit holds for the same number of threads: here, and in the process that is killed."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +98,8 @@ def killed_between_members(root: str, profiles: str) -> None:
 def test_killed_between_members_and_within_one_it_goes_on_to_the_same_ensemble(pretrained, two, heads, tmp_path):
     lake = copy_of(pretrained, tmp_path / "lake")
     code = "import sys; from tests.end_to_end.test_ensemble import killed_between_members as run; run(*sys.argv[1:])"
-    killed = subprocess.run([sys.executable, "-c", code, str(lake.root), str(tmp_path)], capture_output=True, text=True)
+    command = [sys.executable, "-c", code, str(lake.root), str(tmp_path)]
+    killed = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     plan = plan_stage(lake, two, KEY, "uq_regression")
     assert read_record(plan.home) is None
