@@ -242,7 +242,7 @@ def latency(dataset: WindowDataset, config: TrainingConfig, count: int = 400) ->
 
 def training(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Turns of each timing; the fastest counts.")] = 7,
+    repeats: Annotated[int, typer.Option(min=1, help="Turns of each timing; the fastest counts.")] = 15,
 ) -> None:
     """Time pretraining, fine-tuning and prediction against the plain way of doing each, and check that quality is the same."""
     import torch
