@@ -192,7 +192,6 @@ def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
 
 
 def _run_demo() -> None:
-    import os
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     from rich.console import Console
@@ -201,6 +200,7 @@ def _run_demo() -> None:
     from uqlob_pipeline.lake import Lake, sweep_temporaries
     from uqlob_pipeline.materialize import Choice
     from uqlob_pipeline.profile import ProfileError, load_profile
+    from uqlob_pipeline.side_by_side import cores
 
     settings, place = load_profile(), Lake()
     if settings.simulation is None:
@@ -219,7 +219,7 @@ def _run_demo() -> None:
     days = [(symbol, day) for symbol in settings.symbols for day in settings.days(symbol, "train", "validation", "test")]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     events = 0
-    with Progress(*columns, console=Console()) as progress, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with Progress(*columns, console=Console()) as progress, ThreadPoolExecutor(cores()) as pool:
         task = progress.add_task("simulating asset-days", total=len(days))
         written = [pool.submit(simulate_day, place.root, symbol, day, market) for symbol, day in days]
         try:

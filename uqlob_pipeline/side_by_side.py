@@ -36,6 +36,11 @@ class Worker:
     last_line: str = ""  # kept back: the last one is the command's own summary, or why it failed
 
 
+def cores() -> int:
+    """Those that this process may use; where the system does not tell (macOS), all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def trainings_at_once(profile: Profile, wanted: int) -> int:
     """As many as there are cores; one where a GPU does the work."""
     if wanted < 2:
@@ -44,7 +49,7 @@ def trainings_at_once(profile: Profile, wanted: int) -> int:
 
     if choose_device(profile.training).type == "cuda":
         return 1
-    return min(wanted, len(os.sched_getaffinity(0)), AT_MOST)
+    return min(wanted, cores(), AT_MOST)
 
 
 def make_room_in_pool(instance: dg.DagsterInstance, at_once: int) -> None:
@@ -60,7 +65,7 @@ def run_side_by_side(commands: dict[str, list[str]], at_once: int, say: Say) -> 
     An interrupt is handed on once, so that each saves its state; what was made stays.
     """
     waiting, failed = list(commands), {}
-    threads = max(len(os.sched_getaffinity(0)) // at_once, 1)
+    threads = max(cores() // at_once, 1)
     lines: queue.SimpleQueue[tuple[Worker, str | None]] = queue.SimpleQueue()
     workers: list[Worker] = []
     started, done = time.monotonic(), 0
