@@ -1,5 +1,9 @@
--- Grain: one row: every field of a level-3 dump, read with explicit columns and aggregated. The benchmarks' yardstick:
--- no replay of the same dump can be faster than reading it.
+-- bare_scan: one row per dump file.
+--
+-- Reads every field of a level-3 dump with explicit columns and aggregates it. This is the baseline of `uqlob bench ingest` and
+-- `uqlob bench features`: a replay cannot be faster than reading the dump.
+--
+-- parameters: $file path of the dump
 with messages as (
     select channel, type, data[1] as book
     from read_json(

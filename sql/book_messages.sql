@@ -1,5 +1,8 @@
--- Grain: one row a line of a level-2 dump, in the order of the file.
--- The columns are those of level3_messages.sql; a price level has no order behind it.
+-- book_messages: one row per line of a level-2 dump, in file order.
+--
+-- The columns are those of level3_messages.sql. Bids and asks hold price levels instead of orders.
+--
+-- parameters: $file path of the dump
 select
     channel,
     type,

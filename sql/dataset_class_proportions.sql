@@ -1,8 +1,9 @@
--- dataset_profile/class_proportions: one row a symbol, horizon, split and class.
+-- dataset_profile/class_proportions: one row per symbol, horizon, split and class.
 --
--- The paper's class proportions: of the windows of a split that have a label, how many fell into each class.
+-- The paper's class proportions: the share of each class among the labelled windows of a split.
 --
--- parameters: $labels list of {symbol, split, path}: window_labels of every asset-day that is there; $paths the same paths
+-- parameters: $labels list of {symbol, split, path}, the window_labels file of each available asset-day;
+--             $paths the same paths
 with
 
 days as (

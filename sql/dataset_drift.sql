@@ -1,8 +1,8 @@
--- dataset_profile/drift: one row a symbol, horizon and class that has both a training and a test split.
+-- dataset_profile/drift: one row per symbol, horizon and class that occurs in both the training and the test split.
 --
--- Eq. D(s, c, h): how far the share of a class in the test split lies from that in training, in percentage points.
+-- Eq. D(s, c, h): absolute difference between the shares of a class in the test and the training split, in percentage points.
 --
--- parameters: $proportions dataset_profile/class_proportions
+-- parameters: $proportions path of dataset_profile/class_proportions
 with
 
 train as (

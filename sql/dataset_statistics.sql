@@ -1,10 +1,10 @@
--- dataset_profile/dataset: one row a symbol.
+-- dataset_profile/dataset: one row per symbol.
 --
--- The paper's table of dataset characteristics, over all splits. Time is counted within sessions: a pause between two
--- of them is not market time.
+-- The paper's table of dataset characteristics, over all splits. Time is counted within sessions: a pause between two sessions is
+-- not market time.
 --
--- parameters: $events list of {symbol, path}: book_events of every asset-day that is there; $paths the same paths;
---             $ticks list of {symbol, tick, place}
+-- parameters: $events list of {symbol, path}, the book_events file of each available asset-day; $paths the same paths;
+--             $ticks list of {symbol, tick, place}, where place is the symbol's position in the output
 with
 
 days as (

@@ -1,4 +1,9 @@
--- Grain: one row for each of 240 equal parts of an asset-day's recorded time: what the small plot of a day shows.
+-- day_thumbnail: one row per part of an asset-day, divided into 240 parts of equal duration.
+--
+-- Mid-price and event rate for the small plot of a day in Dagster's event log. The parts run from the first
+-- to the last event. A part without events has no row.
+--
+-- parameters: $events book_events of the asset-day
 with bounds as (
     select min(ts) as first_ts, max(ts) - min(ts) + 1 as nanoseconds
     from read_parquet($events)

@@ -1,15 +1,17 @@
--- event_features: one row a kept event of one asset-day, in the order of the book's events.
+-- event_features: one row per kept event of one asset-day, in the order of book_events.
 --
--- What a model may see of an event: its token, seven continuous features (raw: scaling travels inside the model), and
--- the window and position that it has. Everything is known once the event's message is. Nothing crosses a session.
--- Every `over ()` below reads the file in its order (seq) and stays on DuckDB's streaming window operator: the day is
--- never sorted or held. A sum over the last n events is the running sum less the running sum n events ago.
+-- What a model may see of an event: its token, seven continuous features, and its window and position. The features are raw;
+-- scaling is part of the model. Every value is known once the event's message is received. Nothing crosses a session.
+-- Every `over ()` below reads the file in its order (seq) and uses DuckDB's streaming window operator, so that the day is neither
+-- sorted nor held in memory. The sum over the last n events is the running sum minus the running sum n events earlier.
 --
--- parameters: $events book_events of the asset-day; $bins token_bins of the symbol; $window_length events a window (L);
---             $flow 'dnfi' as the paper prints it, 'ofi' for the order-flow imbalance of Cont et al.
+-- parameters: $events book_events of the asset-day; $window_length events per window (L);
+--             $flow 'dnfi' for the paper's equation, 'ofi' for the order-flow imbalance of Cont et al.;
+--             $volume_edges, $distance_edges, $median_lots the columns of the symbol's token_bins
 with
 
--- A window is L consecutive events of one session; windows are numbered through the day; a session's tail has none.
+-- A window is L consecutive events of one session. Windows are numbered through the day. The remaining events of a session,
+-- fewer than L, belong to no window.
 sessions as (
     select
         session,
@@ -31,7 +33,7 @@ events as (
     from read_parquet($events)
 ),
 
--- Distance is counted from the opposing best quote of the book after the message (docs/decisions.md says why).
+-- Distance is measured from the opposing best quote of the book after the message (reason: docs/decisions.md).
 attributes as (
     select
         seq, session, ts, type, side, lots,
@@ -41,9 +43,9 @@ attributes as (
         bid_lots + ask_lots as depth,
         bid_lots - ask_lots as imbalance,
         case $flow
-            -- Eq. DNFI, numerator: the change of the best bid's queue less that of the best ask's
+            -- Eq. DNFI, numerator: the change of the queue at the best bid minus that at the best ask
             when 'dnfi' then (bid_lots - bid_lots_before) - (ask_lots - ask_lots_before)
-            -- Cont et al. 2014: a queue that a better price replaced counts whole
+            -- Cont et al. 2014: when the best price changes, the whole queue counts
             else if(bid_ticks >= bid_ticks_before, bid_lots, 0) - if(bid_ticks <= bid_ticks_before, bid_lots_before, 0)
                 - if(ask_ticks <= ask_ticks_before, ask_lots, 0) + if(ask_ticks >= ask_ticks_before, ask_lots_before, 0)
         end as net_flow
@@ -58,7 +60,7 @@ flows as (
     from attributes
 ),
 
--- Addends on a grid of 2^-26 make every running sum exact, so that no sum depends on what was added before its span.
+-- Addends rounded to 2^-26 make every running sum exact, so that the sum over a span does not depend on earlier events.
 running as (
     select *, sum(round(dnfi * 67108864)) over (rows between unbounded preceding and current row) as running_flow
     from flows

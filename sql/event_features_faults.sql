@@ -1,6 +1,8 @@
--- One row: what would be wrong with an asset-day's event_features, counted; all counts are zero when nothing is.
+-- event_features_faults: one row per asset-day.
 --
--- parameters: $features event_features of the asset-day; $window_length events a window (L)
+-- Counts of the faults in the asset-day's event_features. Every fault count is zero in a valid file.
+--
+-- parameters: $features event_features of the asset-day; $window_length events per window (L)
 with
 
 events as (

@@ -1,7 +1,7 @@
--- feature_scales: one row a continuous feature of the symbol, in the order of the model's input.
+-- feature_scales: one row per continuous feature of the symbol, in the order of the model's input.
 --
--- Mean and standard deviation over the events of the training days' windows, which are what a model sees.
--- Addends are rounded to 2^-30 and summed as integers: the result does not depend on the order in which threads add.
+-- Mean and standard deviation over the events in the windows of the training days, which are the events that a model sees.
+-- Addends are rounded to 2^-30 and summed as integers, so that the result does not depend on the order in which threads add.
 --
 -- parameters: $features event_features of the training days; $symbol
 with

@@ -1,7 +1,10 @@
--- Grain: one row an announcement of a pair that was in force on a day: what Kraken had said of its increments and precisions by then.
--- In force are the announcements received on the day and the last one before it; where none of these is dated, all that bear no date
--- (`received_at` is what a recorder adds: nanoseconds, or RFC 3339). An update that leaves a fact out leaves it as it was.
--- parameters: $files, $symbol (as Kraken writes it), $day_start, $day_end (ns)
+-- instruments: one row per distinct announcement of the symbol's pair that was in force on a day.
+--
+-- An announcement holds the increments and precisions that Kraken published for the pair. In force are the announcements received
+-- on the day and the last one before it. If none of these is dated, all undated announcements are in force. `received_at` is added
+-- by the recorder, in nanoseconds or RFC 3339. A field that an update omits keeps its earlier value.
+--
+-- parameters: $files paths of the instrument dumps; $symbol as Kraken writes it; $day_start, $day_end bounds of the day in ns
 with lines as (
     select
         row_number() over () as line,

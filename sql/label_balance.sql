@@ -1,4 +1,6 @@
--- One row a horizon of one asset-day: how many windows have a label, and of which class.
+-- label_balance: one row per horizon of one asset-day.
+--
+-- Share of windows without a label, and class shares of the labelled windows.
 --
 -- parameters: $labels window_labels of the asset-day
 select

@@ -1,10 +1,10 @@
--- label_thresholds: one row a horizon of the symbol.
+-- label_thresholds: one row per horizon of the symbol.
 --
--- How far the mid-price moves on the training days: the scale of the log-return, the threshold of the three classes, the
--- scale of the displacement, and the classes that come of them.
+-- Statistics of the mid-price moves of the training days: the scale of the log-return, the class threshold, the scale of the
+-- displacement, and the resulting class shares.
 --
 -- parameters: $prices window_prices of the training days; $symbol; $alpha; $y_ref 'median' or 'paper';
---             $printed the paper's y_ref as a list of {horizon_s, y_ref}
+--             $printed the paper's y_ref values as a list of {horizon_s, y_ref}
 with
 
 windows as (
@@ -13,7 +13,7 @@ windows as (
     where y is not null
 ),
 
--- sigma_LR and Eq. tau_LR = alpha * sigma_LR. The order makes the sum the same each time.
+-- sigma_LR and Eq. tau_LR = alpha * sigma_LR. A fixed order of summation makes the result reproducible.
 scales as (
     select
         horizon_s,
@@ -45,7 +45,7 @@ select
     scales.horizon_s,
     sigma_lr,
     tau_lr,
-    -- the paper prints values and no rule; ours is the median move of those that moved, never under one tick
+    -- The paper prints values without a rule. The rule here: the median of |y| over y != 0, at least one tick.
     if($y_ref = 'paper', printed.y_ref, greatest(coalesce(median_move, 1), 1)) as y_ref,
     windows,
     zero_share,

@@ -1,6 +1,9 @@
--- Grain: one row a line of a level-3 dump, in the order of the file.
--- Prices and quantities are decimals: as text DuckDB re-prints the number and trailing zeros are lost,
--- as doubles the checksum would be. A line that is not JSON comes as a row of nulls.
+-- level3_messages: one row per line of a level-3 dump, in file order.
+--
+-- Prices and quantities are decimals. Read as text, DuckDB would reprint the number without its trailing zeros. Read as doubles,
+-- the digits that the checksum covers would be lost. A line that is not JSON becomes a row of nulls.
+--
+-- parameters: $file path of the dump
 select
     channel,
     type,

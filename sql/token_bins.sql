@@ -1,11 +1,11 @@
--- token_bins: one row, the symbol's.
+-- token_bins: one row per symbol.
 --
 -- Sextile edges of volume and of distance, and the median quantity, over all kept events of the training days.
--- An edge is the smallest value that at least i/6 of the events do not exceed; a value's bin is the number of edges below
--- it. So values that tie share one bin, and where one value holds more than a sixth of the events the next bins are empty.
--- Executions carry no bins in their tokens and do not count for the edges; they do count for the median.
--- Values are rounded up to four significant digits and counted, and the counts ranked: so that years of events need no
--- more memory than a day's, and round quantities stay what they are.
+-- An edge is the smallest value that at least i/6 of the events do not exceed. The bin of a value is the number of edges below it.
+-- Equal values therefore share one bin. If one value holds more than a sixth of the events, the bins after it are empty.
+-- Execution tokens carry no bins, so executions do not count for the edges. They count for the median.
+-- Values are rounded up to four significant digits and counted, and the counts are ranked. Memory does not grow with the number
+-- of events, and round quantities stay exact.
 --
 -- parameters: $events book_events of the training days; $symbol
 with
@@ -74,7 +74,7 @@ edges as (
     group by attribute
 ),
 
--- How full the bins came out: a sixth each, unless values tie.
+-- Share of the events in each bin: a sixth, unless values tie.
 filled as (
     select
         attribute,

@@ -1,7 +1,10 @@
--- Grain: one row a trade print of a dump, and one a line that has none, in the order of the file.
--- `line` counts the file's lines from 0, passing over blank ones. The side is the taker's; the maker whose order the print explains
--- rests on the other side. A line that is not JSON comes as a row of nulls; `bad` says that it, or a print of it, could not be read.
--- parameters: $file, $symbol (as Kraken writes it)
+-- trade_prints: one row per trade print of a dump, and one row per line without a print, in file order.
+--
+-- `line` counts the lines of the file from 0 and skips blank ones. Kraken's side is the taker's; `maker_side` is the opposite side,
+-- where the order that the print explains was resting. A line that is not JSON becomes a row of nulls. `bad` marks a line, or a
+-- print on it, that could not be read.
+--
+-- parameters: $file path of the dump; $symbol as Kraken writes it
 with lines as (
     select
         row_number() over () - 1 as line,

@@ -1,7 +1,8 @@
--- window_labels: one row a window of one asset-day and horizon.
+-- window_labels: one row per window and horizon of one asset-day.
 --
--- What a model must predict of a window: the displacement y in ticks, and its class by the training days' threshold.
--- y, delta and label are null where the label cannot be known.
+-- What a model must predict for a window: the displacement y in ticks, and its class according to the threshold fitted on the
+-- training days. y and label are null where the label cannot be known; delta is null where the session has no
+-- start price.
 --
 -- parameters: $prices window_prices of the asset-day; $thresholds label_thresholds of the symbol
 with
@@ -10,7 +11,7 @@ thresholds as (
     select horizon_s, tau_lr from read_parquet($thresholds)
 ),
 
--- Eq. delta_h(t): the log-return threshold as a displacement at the price of the window
+-- Eq. delta_h(t): the log-return threshold converted to a displacement at the start price of the window
 displaced as (
     select prices.*, p_start * (exp(tau_lr) - 1) as delta
     from read_parquet($prices) as prices

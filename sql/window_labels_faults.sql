@@ -1,7 +1,9 @@
--- One row: what would be wrong with an asset-day's window_labels, counted; all counts are zero when nothing is.
+-- window_labels_faults: one row per asset-day.
 --
--- parameters: $labels window_labels of the asset-day; $features its event_features; $window_length events a window (L);
---             $horizons number of horizons; $latency_ns delay d
+-- Counts of the faults in the asset-day's window_labels. Every fault count is zero in a valid file.
+--
+-- parameters: $labels window_labels of the asset-day; $features its event_features; $window_length events per window (L);
+--             $horizons number of horizons; $latency_ns latency d in ns
 with
 
 labels as (

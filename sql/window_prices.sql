@@ -1,12 +1,12 @@
--- window_prices: one row a window of one asset-day and horizon.
+-- window_prices: one row per window and horizon of one asset-day.
 --
--- Where the mid-price stood once one could have acted on the window, and where it stood a horizon later. Prices are
--- mid-prices in ticks. No threshold enters here: the training days' rows are what label_thresholds is fitted on.
--- Nothing crosses a session; what the session does not show is null.
--- Where events share a time, the first of them is the one that came first, the last the one that came last (seq).
+-- The mid-price when a trader could first act on the window, and the mid-price one horizon later, in ticks. No threshold is used
+-- here, because label_thresholds is fitted on these rows. Nothing crosses a session. A price that the session does not show is
+-- null.
+-- Events with equal times are ordered by seq.
 --
--- parameters: $events book_events of the asset-day; $window_length events a window (L); $horizons_s horizons in seconds;
---             $latency_ns delay d; $k events whose mean mid-price is the end price
+-- parameters: $events book_events of the asset-day; $window_length events per window (L); $horizons_s horizons in seconds;
+--             $latency_ns latency d in ns; $k number of events whose mean mid-price is the end price
 with
 
 sessions as (
@@ -15,7 +15,7 @@ sessions as (
     group by session
 ),
 
--- t_end, the time of a window's last event, is the model's present; t_start = t_end + d is when it can have acted.
+-- t_end is the time of the window's last event, when the forecast is made. t_start = t_end + d is the earliest time to act on it.
 windows as (
     select
         row_number() over (order by seq) - 1 as "window",
@@ -27,7 +27,7 @@ windows as (
     where (seq - first_seq + 1) % $window_length = 0
 ),
 
--- h = 0 stands for the last nanosecond before t_start: the event after it is the first at or after t_start.
+-- horizon_s = 0 marks the last nanosecond before t_start: the next event is the first at or after t_start.
 moments as (
     select "window", session, first_seq, last_seq, t_start, 0 as horizon_s, t_start - 1 as moment from windows
     union all
@@ -47,14 +47,14 @@ located as (
     asof left join last_at_their_time on moments.session = last_at_their_time.session and moments.moment >= last_at_their_time.ts
 ),
 
--- The events that make the prices: one for the start, the k last ones for the end. None may lie in another session.
+-- The events that the prices are computed from: one for the start, the last k for the end. All lie in the window's session.
 wanted as (
     select "window", t_start, horizon_s, coalesce(seq_before + 1, first_seq) as seq, first_seq, last_seq from located where horizon_s = 0
     union all
     select "window", t_start, horizon_s, seq_before - unnest(range($k)) as seq, first_seq, last_seq from located where horizon_s > 0
 ),
 
--- The mid-price in half ticks is an integer, so that sums and displacements are exact.
+-- The mid-price in half ticks is an integer, so sums and displacements are exact.
 priced as (
     select "window", horizon_s, count(*) as events, min(ts) >= any_value(t_start) as all_after_start, sum(bid_ticks + ask_ticks) as half_ticks
     from wanted
@@ -67,7 +67,7 @@ starts as (
     select "window", half_ticks from priced where horizon_s = 0
 ),
 
--- Eq. end price: k events, all within [t_start, t_start + h], and a session that outlives the horizon
+-- Eq. end price: k events, all within [t_start, t_start + h]. The final select requires a session that lasts to the horizon's end.
 ends as (
     select "window", horizon_s, half_ticks from priced where horizon_s > 0 and events = $k and all_after_start
 )

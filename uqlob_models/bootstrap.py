@@ -1,8 +1,8 @@
 """Confidence intervals by a block bootstrap over time.
 
-Neighbouring windows share volatility, pressure and part of their label horizon, so that forecasts are no independent
-draws: whole blocks of calendar time are resampled instead. Pooled scores resample the same blocks for all symbols,
-because the symbols move together. Gates stay where the whole test set put them.
+Neighbouring windows share volatility, pressure and part of their label horizon, so that forecasts are not independent: whole
+blocks of calendar time are resampled. Pooled scores resample the same blocks for all symbols, because symbols move together.
+Gates are those of the whole test set.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are drawn. Fewer blocks than `minimum_blocks` give no interval rather than a false one; neighbours among more
-    than `maximum_blocks` are merged, which costs no validity and saves time."""
+    """Settings of the bootstrap. Fewer than `minimum_blocks` blocks give no interval; more than `maximum_blocks` are merged with
+    their neighbours, which saves time."""
 
     block_seconds: float = 600.0
     replicates: int = 500
@@ -47,8 +47,7 @@ class Bootstrap:
         return starts * length, index
 
     def draw(self, statistics: FloatArray) -> FloatArray | None:
-        """Sums of resampled blocks: (blocks, ...) -> (replicates, ...); none where the blocks are too few to say anything, or no
-        replicates are wanted."""
+        """Sums of resampled blocks: (blocks, ...) -> (replicates, ...). None if there are too few blocks or no replicates."""
         if statistics.shape[0] < self.minimum_blocks or not self.replicates:
             return None
         merged = -(-statistics.shape[0] // self.maximum_blocks)
@@ -64,7 +63,7 @@ class Bootstrap:
         """Lower and upper percentile bound over the replicates: (replicates, ...) -> two of (...)."""
         tail = (1 - self.level) / 2
         with warnings.catch_warnings():
-            # A score that no replicate has keeps NaN bounds, which says it well enough.
+            # A score that is NaN in every replicate has NaN bounds.
             warnings.simplefilter("ignore", category=RuntimeWarning)
             lower, upper = np.nanquantile(drawn, [tail, 1 - tail], axis=0)
         return lower, upper

@@ -1,9 +1,9 @@
 """Models and training state on disk: safetensors and JSON, nothing pickled.
 
-A saved model is a directory of `weights.safetensors` and `config.json`. The weights file carries the same JSON in its header
-and is written in one piece, so that it alone is complete, whatever interrupts the writing; the JSON beside it is for people.
+A saved model is a directory of `weights.safetensors` and `config.json`. The weights file holds the same JSON in its header, so
+that it is complete by itself; `config.json` is for people.
 
-A training directory keeps two generations of state, each complete under its final name before the older one goes.
+A training directory keeps two generations of state. The older one is deleted once the newer one is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from uqlob_models.config import Objective, TrainingConfig, from_dict, to_dict
+from uqlob_models.config import Objective, TrainingConfig
 from uqlob_models.encoders import Encoder
 from uqlob_models.model import UqModel, build_encoder
 
@@ -33,12 +33,12 @@ GENERATIONS = 2
 
 
 class CheckpointError(RuntimeError):
-    """A model or a training state cannot be read, or does not belong to what is asked for."""
+    """A model or a training state cannot be read, or belongs to another training."""
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A model rebuilt from its directory alone, in evaluation mode, and what was recorded beside it."""
+    """A model rebuilt from its directory, in evaluation mode, with the metadata saved with it."""
 
     model: Encoder | UqModel
     objective: Objective
@@ -53,7 +53,7 @@ class SavedModel:
 
     def uq_model(self) -> UqModel:
         if not isinstance(self.model, UqModel):
-            raise CheckpointError("this is a pretrained encoder without a head: fine-tune a head on it first")
+            raise CheckpointError("this is a pretrained encoder without a head: fine-tune a head first")
         return self.model
 
 
@@ -106,7 +106,7 @@ def save_model(
         "data_version": data_version,
         "y_ref": y_ref,
         "extra": extra,
-        "config": to_dict(config),
+        "config": asdict(config),
     }
     text = json.dumps(about, indent=1)
     with replacing(directory / WEIGHTS) as path:
@@ -119,7 +119,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     """Rebuilds a saved model from its directory alone."""
     path = Path(directory) / WEIGHTS
     if not path.exists():
-        raise CheckpointError(f"{path} is not there: train this model first")
+        raise CheckpointError(f"{path} is missing: train this model first")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -128,7 +128,7 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     if "about" not in metadata:
         raise CheckpointError(f"{path} was not written by uqlob: its header has no configuration")
     about = json.loads(metadata["about"])
-    config = from_dict(about["config"])
+    config = TrainingConfig(**about["config"])
     model = build(config, about["objective"])
     model.load_state_dict(load_file(path))
     model.to(device).eval()
@@ -136,13 +136,13 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
 
 
 def load_members(directories: Sequence[Path], device: torch.device | str = "cpu") -> list[UqModel]:
-    """The saved heads of an ensemble, or the one there is."""
+    """The saved heads of an ensemble; of a single model, a list of one."""
     return [load_model(directory, device).uq_model() for directory in directories]
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything that a run needs to go on as if it had never stopped."""
+    """Everything that a training needs to continue."""
 
     weights: dict[str, Tensor]
     tensors: dict[str, Tensor]  # optimiser moments, random state, running sums
@@ -153,7 +153,7 @@ class TrainingState:
 def write_generation(
     directory: Path, step: int, weights: dict[str, Tensor], tensors: dict[str, Tensor], about: dict[str, Any]
 ) -> Path:
-    """Adds the state after `step` steps, then drops all but the two newest: a kill at any point leaves one that is whole."""
+    """Adds the state after `step` steps, then deletes all but the two newest. A kill at any point leaves one that is complete."""
     directory.mkdir(parents=True, exist_ok=True)
     for leftover in directory.glob(".partial-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -164,7 +164,7 @@ def write_generation(
     for name in (WEIGHTS, TRAINING, STATE):
         _sync(partial / name)
     final = directory / f"step-{step:010d}"
-    while final.exists():  # saved within an epoch, and again at its end: the earlier one stays until the later is in place
+    while final.exists():  # saved within an epoch and again at its end: keep the first until the second is complete
         final = final.with_name(final.name + "b")
     os.rename(partial, final)
     _sync(directory)
@@ -179,7 +179,7 @@ def generations(directory: Path) -> list[Path]:
 
 
 def read_newest_generation(directory: Path) -> TrainingState | None:
-    """The newest state that can be read; None where training never got as far as a checkpoint."""
+    """The newest readable state; None if there is no checkpoint."""
     problems = []
     for path in generations(directory):
         try:
@@ -188,5 +188,5 @@ def read_newest_generation(directory: Path) -> TrainingState | None:
         except (OSError, ValueError, SafetensorError) as error:
             problems.append(f"{path}: {error}")
     if problems:
-        raise CheckpointError("no checkpoint can be read; start afresh. " + "; ".join(problems))
+        raise CheckpointError("no checkpoint can be read: train afresh. " + "; ".join(problems))
     return None

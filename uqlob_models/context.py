@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Context:
-    """Two numbers a window, whatever C: the contexts themselves are gathered for the targets that are asked for."""
+    """The contexts of all windows in memory that does not grow with C: `windows` gathers those of the given targets."""
 
     size: int  # C
     candidates: NDArray[np.int64]  # the windows with a label, in time order
@@ -18,7 +18,7 @@ class Context:
 
     @property
     def valid(self) -> NDArray[np.bool_]:
-        """(n,) whether a target has all C of them."""
+        """(n,) whether a window has all C context windows."""
         full: NDArray[np.bool_] = self.realised >= self.size
         return full
 
@@ -35,7 +35,7 @@ def causal_context(
 ) -> Context:
     """The `size` most recent windows j with a label and t_j + d + h <= t, for every window of one asset in time order.
 
-    Where two candidates end at the same nanosecond the later one in the stream is the more recent.
+    Of two candidates that end at the same nanosecond, the later one in the stream is the more recent.
     """
     if horizon_ns <= 0 or latency_ns < 0 or size < 0:
         raise ValueError(f"horizon must be positive, latency and size not negative: {horizon_ns}, {latency_ns}, {size}")
@@ -43,6 +43,6 @@ def causal_context(
     if np.any(t_end[1:] < t_end[:-1]):
         raise ValueError("windows must be in time order: t_end decreases")
     candidates = np.flatnonzero(has_label)
-    # h > 0 makes every realised candidate end strictly before the target: j < tau needs no test of its own.
+    # h > 0, so that every realised candidate ends before the target: j < tau needs no test.
     realised = np.searchsorted(t_end[candidates] + (latency_ns + horizon_ns), t_end, side="right")
     return Context(size, candidates, realised)

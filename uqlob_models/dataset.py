@@ -1,4 +1,4 @@
-"""The windows of one symbol over several days, joined with the labels of one horizon: what a model trains on and predicts for."""
+"""The windows of one symbol over several days, joined with the labels of one horizon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
 from uqlob_models.config import CONTINUOUS_FEATURES, fingerprint
@@ -16,7 +17,7 @@ from uqlob_models.context import Context, causal_context
 from uqlob_models.windows import WindowStore
 
 NANOSECONDS = 1_000_000_000
-LATENCY_NS = 500_000  # the paper's d, unless the profile says otherwise
+LATENCY_NS = 500_000  # the paper's d
 SPLITS = ("train", "selection", "calibration", "test")
 TRAIN, SELECTION, CALIBRATION, TEST = range(4)
 DaySplit = Literal["train", "validation", "test"]
@@ -28,7 +29,7 @@ class DatasetError(ValueError):
 
 @dataclass(frozen=True)
 class LabelledDay:
-    """One asset-day: its windows, the path of its labels, and the part of the profile's split that the day belongs to."""
+    """One asset-day: its windows, the path of its label table, and its split."""
 
     store: WindowStore
     labels: Path
@@ -77,7 +78,7 @@ class WindowDataset:
         return known
 
     def read(self, windows: NDArray[np.int64]) -> tuple[NDArray[np.int16], NDArray[Any]]:
-        """Token ids (M, T) and raw continuous features (M, 7, T) of any windows, in the order asked for."""
+        """Token ids (M, T) and raw continuous features (M, 7, T) of the given windows, in their order."""
         day = np.searchsorted(self._offsets, windows, side="right") - 1
         first = self.stores[0]
         tokens = np.empty((len(windows), first.tokens.shape[1]), dtype=np.uint16)
@@ -91,12 +92,11 @@ class WindowDataset:
 
     def context(self, size: int) -> Context:
         if size not in self._contexts:
-            found = causal_context(self.t_end, self.has_label, self.horizon_ns, self.latency_ns, size)
-            self._contexts[size] = found
+            self._contexts[size] = causal_context(self.t_end, self.has_label, self.horizon_ns, self.latency_ns, size)
         return self._contexts[size]
 
     def targets(self, split: str | None, context_size: int, labelled: bool = True) -> NDArray[np.int64]:
-        """Windows of a split that have a full context and, unless told otherwise, a label."""
+        """Windows of a split (None: of all) that have a full context and, if `labelled`, a label."""
         chosen = self.context(context_size).valid
         if split is not None:
             chosen &= self.split == SPLITS.index(split)
@@ -105,27 +105,27 @@ class WindowDataset:
         return np.flatnonzero(chosen)
 
     def context_labels(self, shuffled: bool = False, seed: int = 999) -> NDArray[np.float32]:
-        """What the head is told of each window's outcome, in units of y_ref; 0 where unknown (such a window is never context).
+        """The outcome of each window in units of y_ref, as the head reads it; 0 where unknown (such a window is never context).
 
-        Shuffled, every window gets the outcome of a random training window: the same distribution, and nothing about the present,
-        neither its sign nor its scale. A control that only permuted labels inside a context would leave the scale in place.
+        Shuffled, each window gets the outcome of a random training window: the same distribution without information about the
+        present. Permuting the labels within a context would keep their scale.
         """
         scaled = np.nan_to_num(self.y / self.y_ref, nan=0.0)
         if shuffled:
             donors = np.flatnonzero(self.has_label & (self.split == TRAIN))
             if len(donors) == 0:
-                raise DatasetError("shuffled context labels are drawn from labelled training windows, and there are none")
+                raise DatasetError("no labelled training windows to draw shuffled context labels from")
             drawn = np.random.default_rng(seed).choice(donors, size=len(self))
             scaled = np.where(self.has_label, scaled[drawn], 0.0)
         return scaled.astype(np.float32)
 
     def describe(self, windows: NDArray[np.int64]) -> list[str]:
-        """Asset-day and window number, as they stand in the tables."""
+        """Asset-day and window number of each window, for messages."""
         day = np.searchsorted(self._offsets, windows, side="right") - 1
         return [f"{self.stores[d].name}#{w - self._offsets[d]}" for d, w in zip(day, windows, strict=True)]
 
     def data_version(self) -> str:
-        """Changes when any window, label, split or scale does."""
+        """A hash of windows, labels, splits and scales."""
         digest = hashlib.sha256()
         for array in (self.t_end, self.y, self.delta, self.label, self.split, self.feature_mean, self.feature_std):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -143,7 +143,7 @@ def load_dataset(
     feature_std: ArrayLike,
     latency_ns: int = LATENCY_NS,
 ) -> WindowDataset:
-    """Joins stores and labels in the order of time. The first half of the validation windows selects, the second calibrates."""
+    """Joins stores and labels in time order. The first half of the validation windows selects, the second half calibrates."""
     if not days:
         raise DatasetError("a dataset needs at least one asset-day")
     days = sorted(days, key=lambda day: int(day.store.t_end[0]) if len(day.store) else 0)
@@ -169,30 +169,24 @@ def load_dataset(
 
 
 def _labels(day: LabelledDay, horizon_s: int, latency_ns: int) -> dict[str, NDArray[Any]]:
-    import pyarrow.parquet as pq
-
     columns = ["window", "t_end", "t_start", "y", "delta", "label"]
     table = pq.read_table(day.labels, columns=columns, filters=[("horizon_s", "=", horizon_s)], partitioning=None)
     table = table.sort_by("window")
     if not np.array_equal(table["window"].to_numpy(), np.arange(len(day.store))):
         raise DatasetError(
             f"{day.labels} has {table.num_rows} labels at {horizon_s} s for the {len(day.store)} windows of {day.store.name}: "
-            "materialise event_features and window_labels of this asset-day again"
+            "write the features and labels of this day again"
         )
     t_end = table["t_end"].to_numpy().astype(np.int64)
     if not np.array_equal(t_end, day.store.t_end):
-        raise DatasetError(f"{day.labels}: windows end elsewhere than in the feature table; materialise window_labels again")
+        raise DatasetError(f"{day.labels}: windows end at other times than in the features: write the labels again")
     t_start = table["t_start"]
     if not np.array_equal(t_start.drop_null().to_numpy(), t_end[t_start.is_valid().to_numpy()] + latency_ns):
-        # When a label was realised is reckoned from t + d: labels of another latency would be taken for known too early or late.
-        raise DatasetError(f"{day.labels} was made for another latency than {latency_ns} ns; materialise window_labels again")
+        # A label is realised at t + d + h: with another latency d it would count as known too early or too late.
+        raise DatasetError(f"{day.labels} has labels of another latency than {latency_ns} ns: write the labels again")
     return {
         "t_end": t_end,
-        "y": _floats(table["y"]),
-        "delta": _floats(table["delta"]),
+        "y": table["y"].cast("float64").fill_null(np.nan).to_numpy(),
+        "delta": table["delta"].cast("float64").fill_null(np.nan).to_numpy(),
         "label": table["label"].cast("int64").fill_null(-1).to_numpy(),
     }
-
-
-def _floats(column: Any) -> NDArray[np.float64]:
-    return column.cast("float64").fill_null(float("nan")).to_numpy()

@@ -1,4 +1,4 @@
-"""A small DeepLOB-style encoder, convolutions and an LSTM, behind the same protocol as D-TABL."""
+"""A small DeepLOB-style encoder: convolutions and an LSTM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uqlob_models.encoders import Dropout, Encoder
 
 
 class Inception(nn.Module):
-    """Three views of the sequence at different time scales, side by side."""
+    """Three views of the sequence at different time scales, concatenated."""
 
     def __init__(self, channels: int, channels_out: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class DeepLob(Encoder):
         widths = config.deeplob
         super().__init__(config, widths.lstm)
         if widths.stride**2 > config.window_length:
-            raise ValueError(f"deeplob.stride {widths.stride} leaves nothing of windows of {config.window_length} events")
+            raise ValueError(f"deeplob.stride {widths.stride} is too large for windows of {config.window_length} events")
         self.convolutions = nn.Sequential(
             nn.Conv1d(self.input.channels, widths.channels, widths.stride, stride=widths.stride),
             nn.LeakyReLU(),
@@ -45,8 +45,8 @@ class DeepLob(Encoder):
         self.dropout = Dropout(config.dropout)
         self.lstm = nn.LSTM(3 * widths.inception_channels, widths.lstm, batch_first=True)
 
-    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
-        x = self.dropout(self.convolutions(self.input(tokens, continuous)))
-        states, _ = self.lstm(x.transpose(1, 2))
+    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
+        x = self.dropout(self.convolutions(self.input(tokens, continuous)))  # (B, 3 C', T / stride^2)
+        states, _ = self.lstm(x.transpose(1, 2))  # (B, T / stride^2, d_h)
         last: Tensor = states[:, -1]
         return last

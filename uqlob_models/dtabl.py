@@ -15,7 +15,7 @@ TIMES_FIRST = "times"
 
 
 def cheaper_contraction(features: int, times: int, features_out: int, times_out: int) -> str:
-    """Which axis of W_1 X W_2 to contract first: the product is the same, the multiplications are not."""
+    """Which axis of W_1 X W_2 to contract first: the one that takes fewer multiplications."""
     features_first = features_out * features * times + features_out * times * times_out
     times_first = features * times * times_out + features_out * features * times_out
     return TIMES_FIRST if times_first <= features_first else FEATURES_FIRST
@@ -26,12 +26,12 @@ def _scaled_normal(rows: int, columns: int, fan_in: int, gain: float) -> nn.Para
 
 
 def contract_features(w1: Tensor, x: Tensor) -> Tensor:  # (D', D), (D, B, T) -> (D', B, T)
-    """W_1 X for all windows at once: with features outermost it is a single matrix product, and so is its gradient."""
+    """W_1 X for all windows at once: with features outermost this is one matrix product, and so is its gradient."""
     return (w1 @ x.flatten(1)).unflatten(1, x.shape[1:])
 
 
 def with_bias(product: Tensor, bias: Tensor) -> Tensor:  # (D', B, T'), (D', T') -> (D', B, T')
-    """In the product's dtype: under bf16 autocast a float32 bias would make every activation behind it float32."""
+    """In the product's dtype: under bf16 autocast a float32 bias would turn all later activations into float32."""
     return product + bias[:, None].to(product.dtype)
 
 
@@ -55,7 +55,10 @@ class Bilinear(nn.Module):
 
 
 class TemporalAttentionBilinear(nn.Module):
-    """TABL: the time steps of W_1 X are re-weighted by attention before the time axis is contracted."""
+    """TABL: attention re-weights the time steps of X_bar before the time axis is contracted.
+
+    X_bar = W_1 X, A = softmax(X_bar W), X~ = lambda (X_bar . A) + (1 - lambda) X_bar, Y = ReLU(X~ W_2 + B).
+    """
 
     identity: Tensor
 
@@ -70,7 +73,7 @@ class TemporalAttentionBilinear(nn.Module):
         self.register_buffer("identity", torch.eye(times), persistent=False)
 
     def scores_matrix(self) -> Tensor:
-        """W with its diagonal at the constant 1/T: the stored diagonal takes no part, so that no update can move it."""
+        """W with its diagonal fixed at 1/T. The stored diagonal is not used."""
         return self.w * (1 - self.identity) + self.identity / self.times
 
     def forward(self, x: Tensor) -> Tensor:  # (D, B, T) -> (D', B, T')
@@ -81,7 +84,7 @@ class TemporalAttentionBilinear(nn.Module):
         return torch.relu_(with_bias(mixed @ self.w2, self.bias))
 
     def project_parameters(self) -> None:
-        # In place, and back onto the interval itself: a parameter left outside would get no gradient through the clamp.
+        # A parameter outside the interval would get no gradient through the clamp in `forward`.
         with torch.no_grad():
             self.mix.clamp_(0, 1)
 
@@ -101,7 +104,7 @@ class DTabl(Encoder):
         self.dropout = Dropout(config.dropout)
         self.tabl = TemporalAttentionBilinear(features, times, widths.attention_features, widths.attention_times)
 
-    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
+    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
         x = self.input(tokens, continuous).transpose(0, 1).contiguous()  # (D, B, T)
         for layer in self.bilinear:
             x = self.dropout(layer(x))

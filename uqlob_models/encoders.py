@@ -1,7 +1,7 @@
-"""What every encoder shares: the small protocol that the head relies on, and the way raw windows become its input.
+"""The base class of encoders, and the input representation that they share.
 
-An encoder maps windows to representations, `encode(tokens, continuous) -> (B, d_h)`; `width` is its d_h. The head knows nothing
-else about it. `forward` adds the three logits of pretraining.
+An encoder maps windows to representations, `encode(tokens, continuous) -> (B, d_h)`; `width` is its d_h. `forward` adds the
+three logits of pretraining.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uqlob_models.tokens import VOCABULARY
 
 
 class InputRepresentation(nn.Module):
-    """x_t = [continuous ; E[token]], standardised with statistics that travel with the weights."""
+    """x_t = [x_t^cont ; E[token_t]], standardised with statistics that are saved with the weights."""
 
     mean: Tensor
     std: Tensor
@@ -55,9 +55,9 @@ class InputRepresentation(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """Dropout whose mask costs a quarter of a random number an element on the CPU, where drawing them took half of its time.
+    """Dropout that draws one 64-bit random number per four elements on the CPU, where drawing took half of its time.
 
-    A random integer of 64 bits is four of 16, so the rate is a multiple of 2^-16; kept values are scaled by the exact share.
+    The rate is a multiple of 2^-16; kept values are scaled by the exact share.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Dropout(nn.Dropout):
 
 
 class Encoder(nn.Module, ABC):
-    """The protocol, and the parts that no encoder does differently. Only `encode` has to be written for a new one."""
+    """A new encoder implements `encode` only."""
 
     def __init__(self, config: EncoderConfig, width: int) -> None:
         super().__init__()
@@ -90,4 +90,4 @@ class Encoder(nn.Module, ABC):
         return logits
 
     def project_parameters(self) -> None:
-        """Called after every optimiser step: parameters with bounds are brought back inside them, in place."""
+        """Called after every optimiser step: clamps bounded parameters in place."""

@@ -1,7 +1,7 @@
-"""From the predictions of one symbol and horizon to the tables of the gated evaluation, and from several to their pool.
+"""From the predictions of one symbol and horizon to the tables of the gated evaluation.
 
-Arrow tables in, Arrow tables out: no paths and no partitions. The test split is read here and nowhere else; what is
-fitted (k*, conformal widths) comes from the calibration half.
+Arrow tables in, Arrow tables out. The test split is read here and nowhere else; k* and the conformal widths are fitted on the
+calibration half.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from uqlob_models import metrics
 from uqlob_models.bootstrap import Bootstrap
-from uqlob_models.calibration import ThresholdMultiplier, conformal_width, regression_class, threshold_multiplier
+from uqlob_models.conformal import conformal_width
 from uqlob_models.gating import (
     GATES,
     PERCENTILES,
@@ -29,6 +29,7 @@ from uqlob_models.gating import (
     gated_statistics,
     large_move_scores,
 )
+from uqlob_models.threshold_multiplier import ThresholdMultiplier, regression_class, threshold_multiplier
 
 REGRESSION, CLASSIFICATION = "regression", "classification"
 HEADS = (REGRESSION, CLASSIFICATION)
@@ -68,7 +69,7 @@ RELIABILITY_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class EvaluationTables:
-    """Everything the report shows about one symbol and horizon. `statistics` are the additive sums that pooling needs."""
+    """The evaluation of one symbol and horizon. `statistics` are the additive sums that pooling needs."""
 
     scores: pa.Table
     statistics: pa.Table
@@ -89,14 +90,14 @@ def rows_of(predictions: pa.Table, split: str) -> pa.Table:
 
 
 def fit_threshold_multiplier(predictions: pa.Table, tau: float) -> ThresholdMultiplier:
-    """k* from the calibration rows alone; the other splits are not looked at."""
+    """k* from the calibration rows alone."""
     half = rows_of(predictions, "calibration")
     mu, y, delta, p_start = (column(half, name, np.float64) for name in ("mu", "y", "delta", "p_start"))
     return threshold_multiplier(mu, y, delta, p_start, tau)
 
 
 def multiplier_table(fitted: ThresholdMultiplier) -> pa.Table:
-    """The swept curve, one row a candidate, with what was chosen beside it on every row."""
+    """The swept curve, one row per candidate, with k* on every row."""
     points = fitted.curve_k.size
     return pa.table(
         {
@@ -112,13 +113,13 @@ def multiplier_table(fitted: ThresholdMultiplier) -> pa.Table:
 
 
 def with_regression_class(predictions: pa.Table, tau: float, k_star: float) -> pa.Table:
-    """The predictions with the regression head's class, known once k* is."""
+    """The predictions with the class of the regression head."""
     classes = regression_class(column(predictions, "mu", np.float64), column(predictions, "p_start", np.float64), tau, k_star)
     return predictions.append_column("regression_class", pa.array(classes, pa.uint8()))
 
 
 def conformal_widths(predictions: pa.Table) -> tuple[float, float] | None:
-    """Interval half-widths for 68 % and 95 % from the calibration half; none where it is too small to promise them."""
+    """Interval half-widths for 68 % and 95 % from the calibration half; None if it is too small."""
     half = rows_of(predictions, "calibration")
     y, mean, std = (column(half, name, np.float64) for name in ("y", "mu", "sigma"))
     widths = conformal_width(y, mean, std, 0.68), conformal_width(y, mean, std, 0.95)
@@ -126,7 +127,7 @@ def conformal_widths(predictions: pa.Table) -> tuple[float, float] | None:
 
 
 def forecasts_of(rows: pa.Table, head: str, tau: float, k_star: float, y_ref: float) -> Forecasts:
-    """One head's view of the given rows, each with its own class and its own confidence."""
+    """The forecasts of one head in the given rows, with its classes and its confidence."""
     mean = std = None
     if head == CLASSIFICATION:
         predicted, confidence = column(rows, "classification_class", np.int64), rows["confidence"].to_numpy()
@@ -149,15 +150,15 @@ def evaluate(
     p: float = 4,
     w_max: float = 40,
 ) -> EvaluationTables:
-    """Every metric of the paper for one symbol and horizon, per gate, for both heads. Reads the test rows, and the calibration
-    rows for the conformal widths."""
+    """Every metric of the paper for one symbol and horizon, per gate and head. Reads the test rows, and the calibration rows for
+    the conformal widths."""
     bootstrap = bootstrap or Bootstrap()
     test = rows_of(predictions, "test")
     if not test.num_rows:
-        raise ValueError(f"{symbol} {horizon_s} s: the predictions hold no test row; materialise `predictions` with test days")
+        raise ValueError(f"{symbol} {horizon_s} s: the predictions have no test row: predict test days first")
     heads = [head for head, named in ((REGRESSION, "mu"), (CLASSIFICATION, "confidence")) if named in predictions.column_names]
     if not heads:
-        raise ValueError(f"{symbol} {horizon_s} s: the predictions hold neither `mu` nor `confidence`; train a head first")
+        raise ValueError(f"{symbol} {horizon_s} s: the predictions have neither `mu` nor `confidence`: train a head first")
     widths = conformal_widths(predictions) if REGRESSION in heads else None
     scores, statistics, reliability, curves = [], [], [], []
     for head in heads:
@@ -170,7 +171,7 @@ def evaluate(
         extras = {"aurc": metrics.aurc(losses), "excess_aurc": metrics.excess_aurc(losses)}
         if forecasts.mean is not None and forecasts.std is not None:
             bins = metrics.uncertainty_bins(forecasts.y, forecasts.mean, forecasts.std)
-            extras |= {"ence": metrics.ence_of_bins(*bins), "uce": metrics.uce_of_bins(*bins)}
+            extras |= {"ence": metrics.ence(*bins), "uce": metrics.uce(*bins)}
             pit = metrics.pit(forecasts.y, forecasts.mean, forecasts.std)
             reliability.append(_reliability_table(pit, (bins[0] / y_ref, bins[1] / y_ref, bins[2]), key))
         scores.append(score_table(sums, bootstrap, key, conformal=widths is not None, extras=extras))
@@ -184,7 +185,7 @@ def evaluate(
 def score_table(
     sums: np.ndarray, bootstrap: Bootstrap, key: Mapping[str, object], *, conformal: bool, extras: Mapping[str, float]
 ) -> pa.Table:
-    """Sums per block and gate to one row a gate and metric, with bounds. `extras` are scores of the full set without bounds."""
+    """One row per gate and metric, with bounds, from sums per block and gate. `extras` are scores of the full set."""
     density = key["head"] == REGRESSION
     everything = partial(gated_scores, density=density, conformal=conformal)
     drawn = bootstrap.draw(sums)
@@ -209,7 +210,7 @@ def score_table(
     for metric, value in extras.items():
         gate = {"gate_kind": "percentile", "gate": 0, "retained": total}
         rows.append({**key, **gate, "metric": metric, "value": value, "lower": math.nan, "upper": math.nan})
-    # NaN means that a score is not defined here: null in the table, so that SQL averages skip it.
+    # NaN (an undefined score) becomes null, which SQL averages skip.
     columns = {name: pa.array([row[name] for row in rows], SCORES_SCHEMA.field(name).type, from_pandas=True) for name in rows[0]}
     return pa.table(columns).select(SCORES_SCHEMA.names).cast(SCORES_SCHEMA)
 
@@ -240,7 +241,7 @@ def _reliability_table(
     """Observed coverage by nominal level, PIT histogram, and error by predicted uncertainty (in units of y_ref)."""
     total = pit.size
     central = np.abs(2 * pit - 1)
-    # One histogram for all levels: an outcome lies inside every interval at least as wide as its own level.
+    # One histogram for all levels: an outcome is inside every interval of at least its own level.
     inside = np.cumsum(np.bincount(np.searchsorted(LEVELS, central, side="left"), minlength=len(LEVELS) + 1))[: len(LEVELS)]
     bins, _ = np.histogram(pit, bins=PIT_BINS, range=(0, 1))
     parts = [
@@ -257,13 +258,13 @@ def _reliability_table(
 
 
 def headline(scores: pa.Table) -> dict[str, float]:
-    """The scores that runs are compared and sorted by, under short names such as `regression/directional_f1_top10`."""
+    """The scores by which runs are compared, under short names such as `regression/directional_f1_top10`."""
     gates = {0: "", 50: "_top50", 90: "_top10"}
     gated = ("directional_f1", "directional_f1_over_share", "directional_f1_over_prior", "macro_f1", "accuracy", "wr2")
     full = ("cov68", "cov95", "cov68_conformal", "cov95_conformal", "nlpd", "crps", "ence", "aurc")
     found = {}
     for row in scores.filter(pc.equal(scores["gate_kind"], "percentile")).to_pylist():
-        wanted = row["metric"] in gated if row["gate"] in gates else False
-        if row["value"] is not None and (wanted or (row["metric"] in full and row["gate"] == 0)):
+        is_headline = (row["metric"] in gated and row["gate"] in gates) or (row["metric"] in full and row["gate"] == 0)
+        if row["value"] is not None and is_headline:
             found[f"{row['head']}/{row['metric']}{gates[row['gate']]}"] = row["value"]
     return found

@@ -1,8 +1,8 @@
-"""Selective prediction: what the forecasts are worth when only the most confident are kept.
+"""Selective prediction: the scores of the most confident forecasts.
 
-One sort gives every forecast its rank, the rank gives the tightest gate that keeps it, and sums from the tightest gate
-outwards give every gate at once. The sums are kept per block of time, so that the same table serves the scores (add the
-blocks up), their confidence intervals (add resampled blocks up) and pooling over symbols (add the symbols up).
+One sort gives every forecast its rank, the rank gives the tightest gate that keeps it, and cumulative sums from the tightest gate
+outwards give every gate at once. Sums are kept per block of time: adding blocks gives the scores, adding resampled blocks their
+confidence intervals, adding symbols the pooled scores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from uqlob_models.metrics import (
 
 PERCENTILES = tuple(range(0, 100, 10))
 TIERS = (50, 30, 10, 5, 1)
-# A tier "top x %" is the gate q = 100 - x: all gates that any table asks for, loosest first.
+# The tier "top x %" is the gate q = 100 - x. All gates of all tables, loosest first.
 GATES = tuple(sorted({*PERCENTILES, *(100 - tier for tier in TIERS)}))
 
 CONFUSION = tuple(f"true_{true}_predicted_{predicted}" for true in range(3) for predicted in range(3))
@@ -42,11 +42,11 @@ STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *CONFORMAL)
 
 
 def confidence_order(confidence: ArrayLike, t: ArrayLike, window: ArrayLike) -> NDArray[np.int64]:
-    """Indices from the most to the least confident; equal confidence goes to the earlier time, then the lower window."""
+    """Indices from the most to the least confident. Ties: the earlier time first, then the lower window."""
     confidence, t, window = np.asarray(confidence), np.asarray(t), np.asarray(window)
     if not np.isfinite(confidence).all():
         raise ValueError(f"{int((~np.isfinite(confidence)).sum())} of {confidence.size} confidences are not finite numbers")
-    order = np.argsort(-confidence)  # not stable, and several times faster for it: ties are put right below
+    order = np.argsort(-confidence)  # not stable, but several times faster; ties are sorted below
     ranked = confidence[order]
     tied = np.zeros(confidence.size, dtype=bool)
     tied[1:] = ranked[1:] == ranked[:-1]
@@ -57,13 +57,13 @@ def confidence_order(confidence: ArrayLike, t: ArrayLike, window: ArrayLike) -> 
 
 
 def retained_count(total: int, gate: float) -> int:
-    """How many forecasts gate q keeps: the nearest whole number to (100 - q) %, and at least one where there is any."""
+    """How many forecasts gate q keeps: (100 - q) %, rounded, and at least one if there is any."""
     return min(total, max(1, int(total * (100 - gate) / 100 + 0.5))) if total else 0
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """What one head said about one symbol and horizon, and what came. Mean and std are absent for a classifier."""
+    """Forecasts of one head for one symbol and horizon, with the outcomes. A classifier has no mean and std."""
 
     t: NDArray[np.int64]
     window: NDArray[np.int64]
@@ -81,7 +81,7 @@ class Forecasts:
 
 
 def large_move(y: ArrayLike, quantile: float = 0.67) -> NDArray[np.bool_]:
-    """|y| above its own 67th percentile: the upper tercile of the displacements of one symbol and horizon."""
+    """|y| above its 67th percentile: the upper tercile of the displacements of one symbol and horizon."""
     magnitude = np.abs(floats(y))
     return magnitude > np.quantile(magnitude, quantile) if magnitude.size else np.zeros(0, dtype=bool)
 
@@ -98,8 +98,8 @@ def gated_statistics(
 ) -> FloatArray:
     """Sums over the forecasts that each gate keeps in each block of time: (blocks, gates, STATISTICS).
 
-    The gates must be ascending; `block` numbers each forecast's block from 0. Large moves are gated with the whole test
-    set, as one who acts on a forecast does not know yet that the move will be large, and then looked at by themselves.
+    The gates must be ascending; `block` is the number of each forecast's block, from 0. Gates are set on the whole test set, also
+    for large moves: at the time of a forecast it is not known that the move will be large.
     """
     total = forecasts.true.size
     if list(gates) != sorted(gates):
@@ -107,12 +107,12 @@ def gated_statistics(
     kept = np.array([retained_count(total, gate) for gate in gates])
     if kept[0] != total:
         raise ValueError(f"the first gate must keep every forecast: start the gates at 0, not {gates[0]}")
-    # Shell s holds what gate s keeps and gate s + 1 does not; the tightest gate's own shell comes first in the order.
+    # Shell s: the forecasts that gate s keeps and gate s + 1 does not. The tightest gate's shell is first in the order.
     shell = np.empty(total, dtype=np.int64)
     shell[order] = np.repeat(np.arange(len(gates))[::-1], -np.diff(np.append(kept, 0))[::-1])
     large = large_move(forecasts.y)
     shells = np.zeros((blocks, len(gates), len(STATISTICS)))
-    for start in range(0, total, CHUNK):  # pieces that stay in the processor's cache, and touch few blocks when in time order
+    for start in range(0, total, CHUNK):  # chunks that fit in the processor's cache
         part = slice(start, start + CHUNK)
         first, last = int(block[part].min()), int(block[part].max())
         cell = (block[part] - first) * len(gates) + shell[part]
@@ -143,7 +143,7 @@ def _columns(
     p: float,
     w_max: float,
 ) -> dict[str, FloatArray]:
-    """What is summed for each forecast, by the name of its statistic."""
+    """The summands of each forecast, by the name of the statistic."""
     if forecasts.mean is None or forecasts.std is None:
         return {"large": floats(large)}
     y, mean, std, y_ref = forecasts.y[part], forecasts.mean[part], forecasts.std[part], forecasts.y_ref
@@ -165,7 +165,7 @@ def _columns(
 
 
 def class_scores(counts: FloatArray) -> dict[str, FloatArray]:
-    """Every score that the confusion matrix gives, with both references: (..., 3, 3) -> name: (...)."""
+    """All scores of the confusion matrix, with both references: (..., 3, 3) -> name: (...)."""
     total = counts.sum(axis=(-2, -1))
     with np.errstate(divide="ignore", invalid="ignore"):
         true_share = counts.sum(axis=-1) / total[..., None]
@@ -195,7 +195,7 @@ def density_scores(sums: FloatArray, retained: FloatArray) -> dict[str, FloatArr
 
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = column("w_y2") - column("w_y") ** 2 / column("w")
-        # What is left of a constant outcome after cancellation is rounding, not variance.
+        # The spread of a constant outcome is rounding error, not variance.
         spread = np.where(spread > 1e-12 * column("w_y2"), spread, np.nan)
         return {
             "wr2": 1 - column("w_error2") / spread,
@@ -212,7 +212,7 @@ def gated_scores(sums: FloatArray, density: bool, conformal: bool) -> dict[str, 
     """Scores of each gate from sums over blocks: (..., gates, STATISTICS) -> name: (..., gates)."""
     counts = sums[..., :9].reshape(*sums.shape[:-1], 3, 3)
     scores = class_scores(counts)
-    for name in ("directional_f1", "directional_f1_over_share"):  # what gating adds to the full set
+    for name in ("directional_f1", "directional_f1_over_share"):  # relative to the full set
         scores[f"{name}_gain"] = scores[name] - scores[name][..., :1]
     if density:
         found = density_scores(sums, scores["retained"])

@@ -1,8 +1,8 @@
 """The attentive head of the paper's section "Head Architecture": projection, trunk, and one of two decoders.
 
-It works on a table of representations, one row a window, and two index tensors that say which rows are targets and which their
-contexts. Whatever depends on one window alone (projection, context encoder, keys) is computed once a row, however many targets
-share it; only attention runs once a target.
+It reads a table of representations, one row per window, and two index tensors: the rows of the targets and of their contexts.
+What depends on one window alone (projection, context encoder, keys) is computed once per row, however many targets share it;
+only attention runs once per target.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from uqlob_models.config import HeadConfig
 from uqlob_models.encoders import Dropout
 
-FLATTEST, STEEPEST = 0.05, 2.0  # initial slopes of the label projection, an outcome of y_ref being one
-FIRST_FORECAST = 0.1  # initial scale of the decoder's last layer: the first forecasts are nearly the same for all windows
+FLATTEST, STEEPEST = 0.05, 2.0  # initial slopes of the label projection, per y_ref
+FIRST_FORECAST = 0.1  # initial scale of the decoder's last layer: the first forecasts are nearly equal for all windows
 
 
 class MultiHeadAttention(nn.Module):
-    """Softmax(Q K^T / sqrt(d)) V in several heads. The caller projects the inputs: rows shared by targets, once."""
+    """softmax(Q K^T / sqrt(d)) V in several heads. The caller projects the inputs: rows that targets share, once."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class WindowStates(NamedTuple):
-    """What the head knows of each window before it knows which target asks. One row a window."""
+    """The part of the head that depends on one window alone. One row per window."""
 
     projected: Tensor  # W_p h, (M, 128)
     context: Tensor  # r, (M, d_r)
@@ -53,8 +53,8 @@ class WindowStates(NamedTuple):
 def gelu_mlp(widths: tuple[int, ...], dropout: float) -> nn.Sequential:
     """Linear layers with GELU and dropout between them, at He's initial scale.
 
-    PyTorch's own scale keeps a third of the variance at each layer, and GELU less: behind the decoder's five, little is left of
-    what tells one window from another, and heads trained from different seeds end further apart.
+    PyTorch's default scale keeps a third of the variance per layer, and GELU less: after the decoder's five layers windows hardly
+    differ, and heads trained from different seeds differ more.
     """
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
@@ -64,7 +64,7 @@ def gelu_mlp(widths: tuple[int, ...], dropout: float) -> nn.Sequential:
         layers += [linear, nn.GELU(), Dropout(dropout)]
     del layers[-2:]
     with torch.no_grad():
-        linear.weight *= math.sqrt(1 / 2)  # no activation behind the last
+        linear.weight *= math.sqrt(1 / 2)  # no activation after the last layer
     return nn.Sequential(*layers)
 
 
@@ -75,10 +75,10 @@ class Trunk(nn.Module):
         super().__init__()
         width = config.attention
         self.label_projection = nn.Linear(1, config.label_projection)  # W_y
-        self._tell_labels_of_every_size_apart()
+        self._init_label_slopes()
         context_widths = (config.projection + config.label_projection, *config.context_encoder, width)
         self.context_encoder = gelu_mlp(context_widths, config.dropout)
-        self._give_labels_their_own_fan_in(config)
+        self._init_label_fan_in(config)
         self.query = nn.Linear(config.projection, width)  # W_q
         self.key = nn.Linear(config.projection, width)  # W_k
         self.self_attention = MultiHeadAttention(width, config.heads)
@@ -87,41 +87,43 @@ class Trunk(nn.Module):
         self.refined_norm = nn.LayerNorm(width)
         self.summary_norm = nn.LayerNorm(width)
 
-    def _tell_labels_of_every_size_apart(self) -> None:
-        """Initial slopes of W_y on all scales: of an outcome of twenty y_ref, tanh at a slope of one tells the sign alone."""
+    def _init_label_slopes(self) -> None:
+        """Initial slopes of W_y on all scales: at a slope of one, tanh keeps only the sign of an outcome of twenty y_ref."""
         weight = self.label_projection.weight
         slopes = torch.logspace(math.log10(FLATTEST), math.log10(STEEPEST), len(weight))
         slopes[1::2] *= -1
         with torch.no_grad():
             weight.copy_(slopes[:, None])
 
-    def _give_labels_their_own_fan_in(self, config: HeadConfig) -> None:
-        """Initial weights as if representation and label were two inputs, each scaled by its own number of features."""
+    def _init_label_fan_in(self, config: HeadConfig) -> None:
+        """Initial weights as if representation and label were two inputs, each scaled by its own fan-in."""
         first = self.context_encoder[0]
         with torch.no_grad():
             first.weight[:, config.projection :] *= (config.projection / config.label_projection) ** 0.5  # type: ignore[index, operator]
 
     def prepare(self, projected: Tensor, y: Tensor) -> WindowStates:
-        """The part of the trunk that needs one window and its label alone. `y` is in units of y_ref.
+        """What depends on one window and its label alone. `projected` is h~ = W_p h, `y` is in units of y_ref.
 
-        The representation enters the context encoder normalised (without parameters): fine-tuning lets it grow several times
-        over, while tanh bounds the label, which would be drowned. Simulated market, encoder rate 1e-4: the output's
-        sensitivity to context labels fell below 0.01 without this, and stayed near 0.1 with it.
+        h~ enters the context encoder normalised (without parameters): fine-tuning makes it several times larger, while tanh
+        bounds the label. Without this, the output's sensitivity to context labels fell below 0.01 on the simulated market
+        (encoder rate 1e-4); with it, it stayed near 0.1.
         """
-        label = torch.tanh(self.label_projection(y[:, None].to(projected.dtype)))  # tanh(W_y y / y_ref)
-        unit = nn.functional.layer_norm(projected, projected.shape[-1:])
-        r = self.context_encoder(torch.cat([unit.to(label.dtype), label], dim=-1))  # r_i = MLP_enc([h~ ; y_proj])
+        # y_proj = tanh(W_y y / y_ref), r = MLP_enc([h~ ; y_proj])
+        label = torch.tanh(self.label_projection(y[:, None].to(projected.dtype)))  # (M, 32)
+        unit = nn.functional.layer_norm(projected, projected.shape[-1:])  # (M, 128)
+        r = self.context_encoder(torch.cat([unit.to(label.dtype), label], dim=-1))  # (M, d_r)
         r = self.context_norm(r)
         attention = self.self_attention
         cross_key = self.cross_attention.key(self.key(projected))
         return WindowStates(projected, r, attention.query(r), attention.key(r), attention.value(r), cross_key)
 
     def summarise(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:  # (B,), (B, C) -> (B, d_r)
-        """r^t: each target reads out its own refined context."""
+        # R' = LN(R + SelfAttention(R)), R the contexts of one target
         rows = [gather_rows(x, context) for x in (states.self_query, states.self_key, states.self_value)]
         refined = self.refined_norm(gather_rows(states.context, context) + self.self_attention(*rows))  # (B, C, d_r)
-        query = self.cross_attention.query(self.query(states.projected.index_select(0, target)))[:, None]
-        key = gather_rows(states.cross_key, context)
+        # r^t = softmax(q K^T / sqrt(d_r)) V, q = W_q h~^t, K = W_k h~_i, V = R'
+        query = self.cross_attention.query(self.query(states.projected.index_select(0, target)))[:, None]  # (B, 1, d_r)
+        key = gather_rows(states.cross_key, context)  # (B, C, d_r)
         value = self.cross_attention.value(refined)
         summary: Tensor = self.summary_norm(self.cross_attention(query, key, value)[:, 0])
         return summary
@@ -145,20 +147,21 @@ class AttentiveHead(nn.Module):
             self.decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
 
     def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
-        """Representations (M, d_h) and labels in units of y_ref (M,) -> what is shared between targets.
+        """Representations (M, d_h) and labels in units of y_ref (M,) -> the states that targets share.
 
-        The label of a row that serves only as a target is never read: any finite number may stand there.
+        The label of a row that is only a target is not used: it may be any finite number.
         """
         return self.trunk.prepare(self.projection(hidden), y)
 
     def decode(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
         """Rows of the targets (B,) and of their contexts (B, C) -> decoder outputs (B, 2 or 3)."""
-        own = states.projected.index_select(0, target)
+        own = states.projected.index_select(0, target)  # h~^t, (B, 128)
         if context.shape[1] == 0:
-            summary = own.new_zeros(own.shape[0], self.config.attention)  # C = 0: nothing to read out
+            summary = own.new_zeros(own.shape[0], self.config.attention)  # C = 0: no context
         else:
             summary = self.trunk.summarise(states, target, context)
-        decoded: Tensor = self.decoder(torch.cat([summary, own], dim=-1))  # MLP_dec([r^t ; h~^t])
+        # [mu, nu] or the three logits = MLP_dec([r^t ; h~^t])
+        decoded: Tensor = self.decoder(torch.cat([summary, own], dim=-1))
         return decoded
 
     def forward(self, hidden: Tensor, y: Tensor, target: Tensor, context: Tensor) -> Tensor:

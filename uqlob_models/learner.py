@@ -1,24 +1,24 @@
-"""A model that is being trained: its parameters, its optimiser and one step of learning. It knows nothing of epochs or of files.
+"""One training step: the loss of a batch, its gradient, the learning rate, the update. `Learner.learn` reads top to bottom.
 
-No step waits for the device: losses stay there, and a non-finite loss or gradient blocks that update and every later one on the
-device itself, until the host asks and stops.
+No step waits for the device. Losses stay on it, and after a non-finite loss or gradient the device skips that update and all
+later ones, until the host checks `first_bad_step`.
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from uqlob_models.checkpoints import CheckpointError, build, load_model
-from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.config import Objective, ScheduleConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
-from uqlob_models.losses import class_weights
+from uqlob_models.encoders import Encoder
+from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import UqModel
-from uqlob_models.objectives import loss_terms
 from uqlob_models.sampling import Batch, Mirror
-from uqlob_models.schedule import learning_rate
 
 OPTIMISER_STATE = ("step", "exp_avg", "exp_avg_sq")
 
@@ -30,7 +30,7 @@ def choose_device(config: TrainingConfig) -> torch.device:
 
 
 class Learner:
-    """Everything that a step changes is in `weights` and `tensors`, which is what a checkpoint saves."""
+    """A model and its optimiser. A checkpoint saves what a step changes: `weights` and `tensors`."""
 
     def __init__(
         self, objective: Objective, dataset: WindowDataset, config: TrainingConfig, total_steps: int, encoder: Path | None = None
@@ -48,7 +48,7 @@ class Learner:
         self.class_weight = class_weights(torch.from_numpy(labelled)).to(self.device)
         self.mirror = Mirror().to(self.device)
         self.groups = self._groups()
-        # Fused: the device can be told to skip an update (found_inf), which keeps bad steps out without a wait.
+        # Fused: this variant skips the update if found_inf is set, without waiting for the device.
         parameters = [{"params": list(group.values())} for group in self.groups.values()]
         self.optimiser = torch.optim.AdamW(parameters, lr=1.0, weight_decay=self.stage.weight_decay, fused=True)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=self.device)
@@ -66,10 +66,10 @@ class Learner:
 
     def _load_encoder(self, path: Path) -> None:
         if not isinstance(self.model, UqModel):
-            raise ValueError("pretraining starts from nothing: it takes no encoder")
+            raise ValueError("pretraining takes no pretrained encoder")
         saved = load_model(path)
         if saved.config.encoder != self.config.encoder:
-            raise CheckpointError(f"the encoder in {path} was pretrained with other settings: pretrain it again")
+            raise CheckpointError(f"the encoder in {path} was pretrained with other encoder settings: pretrain it again")
         weights = saved.encoder().state_dict()
         scales = {name: value for name, value in self.model.encoder.state_dict().items() if name in ("input.mean", "input.std")}
         if any(not torch.equal(weights[name], value) for name, value in scales.items()):
@@ -77,7 +77,7 @@ class Learner:
         self.model.encoder.load_state_dict(weights)
 
     def _groups(self) -> dict[str, dict[str, nn.Parameter]]:
-        """Parameters by learning rate. The logits serve pretraining alone, and are left as they are afterwards."""
+        """Parameters by learning rate. The logits are trained in pretraining only."""
         groups: dict[str, dict[str, nn.Parameter]] = {"encoder": {}, "head": {}}
         for name, parameter in self.model.named_parameters():
             if self.objective == "pretraining":
@@ -86,27 +86,14 @@ class Learner:
                 groups["encoder" if name.startswith("encoder.") else "head"][name] = parameter
         return groups
 
-    def rates(self, step: int) -> dict[str, float]:
-        peaks = {"encoder": self.stage.encoder_rate, "head": self.stage.head_rate}
-        return {name: learning_rate(step, self.total_steps, peak, self.stage.schedule) for name, peak in peaks.items()}
-
-    def terms(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss of a batch that is on the device already, with the mirror applied."""
-        if self.stage.mirror:
-            batch = batch.mirrored(self.mirror)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
-            return loss_terms(self.model, batch, self.config, self.class_weight)
-
     def learn(self, batch: Batch, step: int) -> None:
         """One optimiser step, number `step` from 0."""
         self.model.train()
-        batch = batch.to(self.device)
-        terms = self.terms(batch)
+        terms = self.terms(batch.to(self.device))
         self.optimiser.zero_grad(set_to_none=True)
         terms["loss"].backward()
         parameters = [parameter for group in self.groups.values() for parameter in group.values() if parameter.grad is not None]
-        limit = self.stage.clip_norm or float("inf")
-        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        norm = nn.utils.clip_grad_norm_(parameters, self.stage.clip_norm or float("inf"))
         finite = torch.isfinite(terms["loss"].detach()) & torch.isfinite(norm)
         self.bad_step = torch.where((self.bad_step < 0) & ~finite, step, self.bad_step)
         self.optimiser.found_inf = (self.bad_step >= 0).float()  # type: ignore[attr-defined]
@@ -116,6 +103,17 @@ class Learner:
         self.model.project_parameters()
         self._add_to_sums({**terms, "gradient_norm": norm}, len(batch.y))
 
+    def terms(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of a batch on the device, with the mirror and autocast applied."""
+        if self.stage.mirror:
+            batch = batch.mirrored(self.mirror)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
+            return loss_terms(self.model, batch, self.config, self.class_weight)
+
+    def rates(self, step: int) -> dict[str, float]:
+        peaks = {"encoder": self.stage.encoder_rate, "head": self.stage.head_rate}
+        return {name: learning_rate(step, self.total_steps, peak, self.stage.schedule) for name, peak in peaks.items()}
+
     def _add_to_sums(self, terms: dict[str, Tensor], count: int) -> None:
         if not self.sums:
             self.sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in (*terms, "targets")}
@@ -124,12 +122,12 @@ class Learner:
         self.sums["targets"] += count
 
     def first_bad_step(self) -> int | None:
-        """Waits for the device."""
+        """The first step with a non-finite loss or gradient. Waits for the device."""
         step = int(self.bad_step)
         return step if step >= 0 else None
 
     def take_averages(self) -> dict[str, float]:
-        """Mean of every term over the targets seen since this was last asked."""
+        """Mean of every term over the targets since the last call."""
         sums = {name: float(value) for name, value in self.sums.items()}
         self.sums = {}
         targets = sums.pop("targets", 0.0)
@@ -164,3 +162,52 @@ class Learner:
         torch.set_rng_state(tensors["random/cpu"])
         if self.device.type == "cuda" and "random/cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random/cuda"], self.device)
+
+
+def loss_terms(model: Encoder | UqModel, batch: Batch, config: TrainingConfig, class_weight: Tensor) -> dict[str, Tensor]:
+    """`loss`, which is minimised, and its terms. Losses are computed in float32, whatever dtype the model computes in."""
+    if isinstance(model, Encoder):
+        logits = model(batch.tokens, batch.continuous)  # (B, 3); in pretraining every window is a target
+        return {"loss": weighted_cross_entropy(logits.float(), batch.label, class_weight)}
+    outputs = model(batch.tokens, batch.continuous, batch.context_y, batch.target, batch.context)  # (B, 2 or 3)
+    if model.kind == "classification":
+        return {"loss": weighted_cross_entropy(outputs.float(), batch.label, class_weight)}
+    with torch.autocast(outputs.device.type, enabled=False):
+        mean, variance = model.gaussian(outputs)
+        return regression_terms(mean, variance, batch.y, batch.delta, config.loss)
+
+
+def learning_rate(step: int, total_steps: int, peak: float, config: ScheduleConfig) -> float:
+    """The rate of step number `step` (from 0) of `total_steps`. A function of the step: resuming needs no scheduler state."""
+    if config.kind == "one_cycle":
+        return one_cycle(step, total_steps, peak, config)
+    return warmup_restarts(step, peak, config)
+
+
+def warmup_restarts(step: int, peak: float, config: ScheduleConfig) -> float:
+    """Linear warm-up, then cosine annealing with warm restarts. Restart k lasts T_0 T_mult^k steps:
+
+    eta(t) = eta_min + (gamma^k peak - eta_min) (1 + cos(pi t / (T_0 T_mult^k))) / 2, t from the restart.
+    A peak at or below eta_min stays constant.
+    """
+    if step < config.warmup_steps:
+        return peak * (config.warmup_start + (1 - config.warmup_start) * step / config.warmup_steps)
+    step -= config.warmup_steps
+    period = config.restart_period
+    while step >= period:
+        step -= period
+        period *= config.restart_multiplier
+        peak *= config.peak_decay
+    floor = min(config.minimum_rate, peak)
+    return floor + (peak - floor) * (1 + math.cos(math.pi * step / period)) / 2
+
+
+def one_cycle(step: int, total_steps: int, peak: float, config: ScheduleConfig) -> float:
+    """Up to the peak along half a cosine, then down to nearly zero along another."""
+    start = peak * config.one_cycle_start
+    end = start * config.one_cycle_end
+    rise = max(config.one_cycle_rise * total_steps, 1.0)
+    if step < rise:
+        return start + (peak - start) * (1 - math.cos(math.pi * step / rise)) / 2
+    fall = max(total_steps - rise, 1.0)
+    return end + (peak - end) * (1 + math.cos(math.pi * min((step - rise) / fall, 1.0))) / 2

@@ -1,6 +1,6 @@
-"""The training objectives, as pure functions of tensors. Each names its equation; none knows of a model or of a batch's origin.
+"""The training losses, as pure functions of tensors of shape (n,), each with its equation.
 
-Displacements may be in ticks, or in units of y_ref with `y_ref` left at one, which is how training calls them.
+Displacements are in ticks, or in units of y_ref with `y_ref` = 1, as in training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def weighted_mae(mean: Tensor, y: Tensor, y_ref: float = 1.0, p: float = 4.0, w_
 
 
 def directional(mean: Tensor, y: Tensor, delta: Tensor, y_ref: float = 1.0, margin: float = 1.0) -> Tensor:
-    """L_dir: towards sign(y) m, quadratically where |y| >= delta and linearly where the move is stationary."""
+    """L_dir = E[ d^2 if |y| >= delta else |d| ], d = mu / y_ref - sign(y) m."""
     distance = mean / y_ref - torch.sign(y) * margin
     return torch.where(y.abs() >= delta, distance**2, distance.abs()).mean()
 
@@ -39,8 +39,8 @@ def directional(mean: Tensor, y: Tensor, delta: Tensor, y_ref: float = 1.0, marg
 def calibration(mean: Tensor, std: Tensor, y: Tensor, bins: int = 3) -> Tensor:
     """L_calib = (1/B) sum_b ( E_b[ |mu - y| / sigma ] - sqrt(2/pi) )^2 over B quantile bins of |mu|.
 
-    Bins are equal shares of the ranks of |mu|, so that their number is known without looking at the values (no wait for the
-    device), and a batch smaller than B simply has fewer of them.
+    Bins are equal shares of the ranks of |mu|: their number does not depend on the values, so that nothing waits for the device.
+    A batch smaller than B has fewer bins.
     """
     n = mean.shape[0]
     bins = min(bins, n)
@@ -53,7 +53,10 @@ def calibration(mean: Tensor, std: Tensor, y: Tensor, bins: int = 3) -> Tensor:
 
 
 def regression_terms(mean: Tensor, variance: Tensor, y: Tensor, delta: Tensor, loss: RegressionLoss) -> dict[str, Tensor]:
-    """The four terms and `loss`, their weighted sum (L_reg). In units of y_ref. A term of weight zero is not computed."""
+    """The terms and `loss`: L_reg = lambda_1 L_NLL + lambda_2 L_WMAE + lambda_3 L_dir + lambda_4 L_calib, in units of y_ref.
+
+    A term of weight zero is not computed.
+    """
     terms: dict[str, Tensor] = {}
     if loss.lambda_nll:
         terms["nll"] = heteroscedastic_nll(mean, variance, y)
@@ -70,7 +73,7 @@ def regression_terms(mean: Tensor, variance: Tensor, y: Tensor, delta: Tensor, l
 
 
 def class_weights(label: Tensor) -> Tensor:
-    """w_c proportional to 1 / f_c and summing to 3; a class that never occurs weighs nothing, since it can cost nothing."""
+    """w_c = 3 (1 / f_c) / (sum of 1 / f over the classes), f_c the share of class c; 0 for a class that does not occur."""
     count = torch.bincount(label.long(), minlength=3).double()
     if count.sum() == 0:
         raise ValueError("class weights need at least one labelled training window")
@@ -79,6 +82,6 @@ def class_weights(label: Tensor) -> Tensor:
 
 
 def weighted_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor) -> Tensor:
-    """L_cls = E[ -w_c log p_c ], c the true class: a plain mean, not divided by the batch's own weights."""
+    """L_cls = E[ -w_c log p_c ], c the true class: a plain mean, not divided by the sum of the batch's weights."""
     log_probability = torch.log_softmax(logits, dim=-1).gather(1, label.long()[:, None])[:, 0]
     return -(weight.to(logits.dtype)[label.long()] * log_probability).mean()

@@ -1,13 +1,14 @@
-"""Scores of a set of forecasts: pure functions of NumPy arrays, one number or one small array out.
+"""Scores of a set of forecasts: pure functions of NumPy arrays.
 
-Classes are 0 down, 1 up, 2 stationary. Displacements, means and standard deviations are in ticks.
-A class that is neither true nor predicted scores an F1 of 0, as scikit-learn's `zero_division=0` gives it.
-A score of nothing at all is NaN. Scores under confidence gating are in `gating`, confidence intervals in `bootstrap`.
+Classes are 0 down, 1 up, 2 stationary. Displacements, means and standard deviations are in ticks. A class that is neither true
+nor predicted has an F1 of 0, as in scikit-learn with `zero_division=0`. A score of no forecasts is NaN. Scores under confidence
+gating are in `gating`, confidence intervals in `bootstrap`.
 """
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +27,14 @@ def floats(values: ArrayLike) -> FloatArray:
     return np.asarray(values, dtype=np.float64)
 
 
+def normal_cdf(z: FloatArray) -> FloatArray:
+    from scipy.special import ndtr  # deferred: it takes half a second, and the code server imports this module
+
+    return np.asarray(ndtr(z), dtype=np.float64)
+
+
 def class_of(displacement: ArrayLike, threshold: ArrayLike) -> NDArray[np.uint8]:
-    """The label rule: up at or above the threshold, down at or below minus it, else stationary. Of an outcome or a forecast."""
+    """The label rule, of an outcome or a forecast: up if y >= threshold, down if y <= -threshold, else stationary."""
     displacement, threshold = floats(displacement), floats(threshold)
     return np.where(displacement >= threshold, UP, np.where(displacement <= -threshold, DOWN, STATIONARY)).astype(np.uint8)
 
@@ -36,7 +43,7 @@ def class_of(displacement: ArrayLike, threshold: ArrayLike) -> NDArray[np.uint8]
 
 
 def confusion(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
-    """Counts, true class down the rows and predicted class along the columns."""
+    """The confusion matrix: rows are true classes, columns predicted ones."""
     true, predicted = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
     if true.shape != predicted.shape:
         raise ValueError(f"true and predicted classes differ in shape: {true.shape} and {predicted.shape}")
@@ -66,7 +73,7 @@ def macro_f1(true: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def directional_f1(true: ArrayLike, predicted: ArrayLike) -> float:
-    """Directional macro F1: the mean of the down and up F1 scores, the stationary class left out."""
+    """Directional macro F1: the mean of the down and up F1 scores, without the stationary class."""
     return float(per_class_f1(true, predicted)[:STATIONARY].mean())
 
 
@@ -84,15 +91,12 @@ def magnitude_weights(y: ArrayLike, y_ref: float, p: float = 4, w_max: float = 4
         raise ValueError(f"y_ref must be positive, got {y_ref}")
     squared = (floats(y) / y_ref) ** 2
     with np.errstate(over="ignore"):
-        # The paper's exponent by a multiplication: the general power is ten times slower.
+        # p = 4 by multiplication: the general power is ten times slower.
         return np.minimum(1 + (squared * squared if p == 4 else squared ** (p / 2)), w_max)
 
 
 def weighted_r2(y: ArrayLike, mean: ArrayLike, y_ref: float, p: float = 4, w_max: float = 40) -> float:
-    """Magnitude-weighted R^2: one minus weighted squared error over weighted variance about the weighted mean.
-
-    NaN where the outcomes do not vary, because there is then nothing to explain.
-    """
+    """R^2_w = 1 - sum_i w_i (y_i - mu_i)^2 / sum_i w_i (y_i - y_w)^2, y_w the weighted mean. NaN if the outcomes do not vary."""
     y, mean = floats(y), floats(mean)
     if not y.size:
         return math.nan
@@ -106,11 +110,9 @@ def weighted_r2(y: ArrayLike, mean: ArrayLike, y_ref: float, p: float = 4, w_max
 
 
 def interval_width(level: float) -> float:
-    """Half-width in standard deviations: the paper's 1 and 1.96 at 0.68 and 0.95, the Gaussian quantile elsewhere."""
+    """Half-width in standard deviations: 1 and 1.96 at 0.68 and 0.95, as in the paper, else the Gaussian quantile."""
     if not 0 < level < 1:
-        raise ValueError(f"a coverage level lies strictly between 0 and 1, got {level}")
-    from statistics import NormalDist
-
+        raise ValueError(f"a coverage level must be between 0 and 1, got {level}")
     return INTERVAL_WIDTHS.get(level) or NormalDist().inv_cdf((1 + level) / 2)
 
 
@@ -122,7 +124,7 @@ def coverage(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float) -> flo
 
 
 def gaussian_log_loss(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> FloatArray:
-    """-log N(y; mean, std^2), one value a forecast, in nats of a density per tick."""
+    """-log N(y; mean, std^2), one value per forecast, in nats of a density per tick."""
     std = floats(std)
     return np.log(std) + 0.5 * math.log(2 * math.pi) + 0.5 * ((floats(y) - floats(mean)) / std) ** 2
 
@@ -134,13 +136,14 @@ def nlpd(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
 
 
 def gaussian_crps(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> FloatArray:
-    """Continuous ranked probability score of a Gaussian in closed form, one value a forecast, in ticks."""
-    from scipy.special import ndtr
+    """Continuous ranked probability score of a Gaussian in closed form, one value per forecast, in ticks.
 
+    CRPS = sigma (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)), z = (y - mu) / sigma.
+    """
     std = floats(std)
     z = (floats(y) - floats(mean)) / std
     density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
-    return std * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+    return std * (z * (2 * normal_cdf(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
 
 
 def crps(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
@@ -149,16 +152,14 @@ def crps(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> float:
 
 
 def pit(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> FloatArray:
-    """Probability integral transform: uniform on [0, 1] when the predictive distribution is right."""
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr((floats(y) - floats(mean)) / floats(std)), dtype=np.float64)
+    """Probability integral transform: uniform on [0, 1] if the predictive distribution is right."""
+    return normal_cdf((floats(y) - floats(mean)) / floats(std))
 
 
 def uncertainty_bins(
     y: ArrayLike, mean: ArrayLike, std: ArrayLike, bins: int = 10
 ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
-    """Forecasts in equally filled bins of predicted std: root mean variance, root mean squared error, and count of each."""
+    """Root mean variance, root mean squared error and count of equally filled bins of predicted std."""
     y, mean, std = floats(y), floats(mean), floats(std)
     bins = min(bins, y.size)
     if not bins:
@@ -171,26 +172,18 @@ def uncertainty_bins(
     return np.sqrt(mean_variance), np.sqrt(squared_error), counts
 
 
-def ence(y: ArrayLike, mean: ArrayLike, std: ArrayLike, bins: int = 10) -> float:
-    """Expected normalised calibration error of Levi et al.: mean over bins of |RMV - RMSE| / RMV."""
-    return ence_of_bins(*uncertainty_bins(y, mean, std, bins))
-
-
-def ence_of_bins(predicted: FloatArray, observed: FloatArray, counts: NDArray[np.int64]) -> float:
+def ence(predicted: FloatArray, observed: FloatArray, counts: NDArray[np.int64]) -> float:
+    """Expected normalised calibration error of Levi et al.: mean over `uncertainty_bins` of |RMV - RMSE| / RMV."""
     return float(np.mean(np.abs(predicted - observed) / predicted)) if counts.size else math.nan
 
 
-def uce(y: ArrayLike, mean: ArrayLike, std: ArrayLike, bins: int = 10) -> float:
-    """Uncertainty calibration error: mean over bins, weighted by count, of |variance - squared error|, in squared ticks."""
-    return uce_of_bins(*uncertainty_bins(y, mean, std, bins))
-
-
-def uce_of_bins(predicted: FloatArray, observed: FloatArray, counts: NDArray[np.int64]) -> float:
+def uce(predicted: FloatArray, observed: FloatArray, counts: NDArray[np.int64]) -> float:
+    """Uncertainty calibration error: mean over `uncertainty_bins`, weighted by count, of |variance - squared error|."""
     return float(np.average(np.abs(predicted**2 - observed**2), weights=counts)) if counts.size else math.nan
 
 
 def calibration_error(coverages: ArrayLike, level: float = 0.68) -> float:
-    """Mean over assets of |cov - level|, as the caption of the paper's calibration table defines it."""
+    """Mean over assets of |cov - level|, as in the paper's calibration table."""
     coverages = floats(coverages)
     return float(np.mean(np.abs(coverages - level))) if coverages.size else math.nan
 
@@ -208,8 +201,8 @@ def prior_matched_f1(counts: NDArray[np.int64] | FloatArray) -> FloatArray:
 def share_matched_f1(counts: NDArray[np.int64] | FloatArray) -> FloatArray:
     """Expected F1 of the same predictions in random places. (..., 3, 3) -> (..., 3).
 
-    A permutation keeps n_c true and m_c predicted, so that F1's denominator is fixed and
-    E[F1_c] = 2 E[TP_c] / (n_c + m_c) with E[TP_c] = n_c m_c / N: exact, nothing to simulate.
+    A permutation keeps n_c true and m_c predicted, so that the denominator of F1 is fixed and
+    E[F1_c] = 2 E[TP_c] / (n_c + m_c) with E[TP_c] = n_c m_c / N.
     """
     counts = floats(counts)
     true, predicted = counts.sum(axis=-1), counts.sum(axis=-2)
@@ -223,7 +216,7 @@ def share_matched_f1(counts: NDArray[np.int64] | FloatArray) -> FloatArray:
 
 
 def risk_coverage(loss_by_confidence: ArrayLike) -> FloatArray:
-    """Mean loss of the 1, 2, ..., n most confident; losses come most confident first."""
+    """Mean loss of the 1, 2, ..., n most confident. Losses are sorted, the most confident first."""
     losses = floats(loss_by_confidence)
     return np.cumsum(losses) / np.arange(1, losses.size + 1)
 
@@ -235,6 +228,6 @@ def aurc(loss_by_confidence: ArrayLike) -> float:
 
 
 def excess_aurc(loss_by_confidence: ArrayLike) -> float:
-    """AURC above that of an oracle which knows the losses and ranks by them: 0 is a perfect ranking."""
+    """AURC minus that of an oracle that ranks by the losses: 0 is a perfect ranking."""
     losses = floats(loss_by_confidence)
     return aurc(losses) - aurc(np.sort(losses))

@@ -1,4 +1,4 @@
-"""Encoder and head put together, and the numbers that they need at prediction time (y_ref, feature scales) as buffers."""
+"""The whole model: encoder and head, with y_ref and the feature scales as buffers, so that the weights file is complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build_encoder(config: EncoderConfig) -> Encoder:
 
 
 class UqModel(nn.Module):
-    """UQ-LOB: an encoder and the attentive head on top of it."""
+    """UQ-LOB: an encoder and the attentive head."""
 
     y_ref: Tensor
 
@@ -49,7 +49,7 @@ class UqModel(nn.Module):
         return outputs
 
     def gaussian(self, outputs: Tensor) -> Gaussian:
-        """mu / y_ref and sigma^2 / y_ref^2 = softplus(nu) + eps / y_ref^2, always in float32 or better."""
+        """mu / y_ref and sigma^2 / y_ref^2 = softplus(nu) + eps / y_ref^2, (B,) each, at least in float32."""
         outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
         floor = (self.config.head.variance_floor / self.y_ref**2).to(outputs.dtype)
         return Gaussian(outputs[:, 0], nn.functional.softplus(outputs[:, 1]) + floor)

@@ -1,4 +1,4 @@
-"""How a training can end, and what it tells while it runs."""
+"""The results, errors and progress of a training. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from uqlob_models.config import Objective
 
 
 class TrainingInterrupted(RuntimeError):
-    """Training was asked to stop, and has saved its state. The same call goes on from there."""
+    """Training was stopped and has saved a checkpoint. The same call continues from it."""
 
     def __init__(self, step: int, checkpoint: Path) -> None:
-        super().__init__(f"training stopped after step {step}; state saved in {checkpoint}; start it again to go on")
+        super().__init__(f"training stopped after step {step}; checkpoint saved in {checkpoint}; start it again to continue")
         self.step, self.checkpoint = step, checkpoint
 
 
 class NonFiniteLoss(RuntimeError):
-    """A loss or a gradient was not finite. Nothing after the last checkpoint is kept."""
+    """A loss or a gradient was not finite. Steps after the last checkpoint are lost."""
 
     def __init__(self, step: int, windows: list[str], checkpoint: Path | None) -> None:
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
         shown = ", ".join(windows[:8]) + (f" and {len(windows) - 8} more" if len(windows) > 8 else "")
         super().__init__(
-            f"loss or gradient not finite at step {step}, on windows {shown}; {kept}. Look at the features of these windows"
+            f"loss or gradient not finite at step {step}, on windows {shown}; {kept}. Check the features of these windows"
         )
         self.step, self.windows, self.checkpoint = step, windows, checkpoint
 
@@ -39,7 +39,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """`history` has one flat record an epoch; `model` is the directory of the best checkpoint, for `load_model`."""
+    """`history` has one record per epoch; `model` is the directory of the best model, for `load_model`."""
 
     objective: Objective
     model: Path

@@ -1,10 +1,10 @@
 """Forecasts for many targets at once: every window is encoded once, contexts are gathered by index.
 
-Targets are taken in time order, some thousands at a time, and representations that the next chunk needs as context are
-carried over: memory is bounded, whatever the number of targets.
+Targets are predicted in time order, some thousands at a time, and the representations that the next chunk needs as context are
+kept: memory does not grow with the number of targets.
 
-A forecast is an equal mixture over the members of an ensemble, passes of MC dropout and the two sides of the mirror (`views`),
-each as the settings have it; without any of them, what one model says once.
+A forecast is an equal mixture over the members of an ensemble, the passes of MC dropout, and the market and its mirror image,
+as set in the profile (`views`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ CHUNK = 8192
 ENCODE_BATCH = 256
 DECODE_BATCH = 512
 Floats = NDArray[np.float64]
-Members = UqModel | Sequence[UqModel]  # one model, or an ensemble of models that differ in nothing but their seed
-Outputs = Callable[[UqModel, bool], Tensor]  # a model's raw outputs; with bid and ask exchanged where true
+Members = UqModel | Sequence[UqModel]  # one model, or an ensemble of models that differ in their seed only
+Outputs = Callable[[UqModel, bool], Tensor]  # (model, mirrored) -> raw outputs (n, 2 or 3)
 
 
 @dataclass(frozen=True)
 class RegressionPrediction:
-    """Gaussians in ticks. `epistemic_std` is the spread of the mean within the mixture, zero for a single view; in `std` too."""
+    """Gaussians in ticks, (n,) each. `std` includes `epistemic_std`, the spread of the mean within the mixture."""
 
     targets: NDArray[np.int64]
     mean: Floats
@@ -50,7 +50,7 @@ class ClassificationPrediction:
 
 @contextmanager
 def evaluating(model: nn.Module, dropout: bool = False) -> Iterator[None]:
-    """Evaluation mode, with dropout alone left on when asked for (MC dropout); restores the mode that it found."""
+    """Evaluation and inference mode, with dropout on for MC dropout; restores the previous mode."""
     was_training = model.training
     model.eval()
     if dropout:
@@ -69,10 +69,10 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def in_the_mirror(tokens: Tensor, continuous: Tensor) -> tuple[Tensor, Tensor]:
-    """Every window with bid and ask exchanged, before standardisation as in training."""
-    mirror, all_of_them = Mirror().to(tokens.device), torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
-    found: tuple[Tensor, Tensor] = mirror(tokens, continuous, all_of_them)
-    return found
+    """The windows with bid and ask exchanged, before standardisation as in training."""
+    every_window = torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
+    mirrored: tuple[Tensor, Tensor] = Mirror().to(tokens.device)(tokens, continuous, every_window)
+    return mirrored
 
 
 def encode_windows(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64], mirrored: bool = False) -> Tensor:
@@ -86,7 +86,7 @@ def encode_windows(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np
 
 
 def decode_targets(model: UqModel, hidden: Tensor, context_y: Tensor, target: Tensor, context: Tensor) -> Tensor:
-    """Head outputs for rows of `hidden`, a batch at a time."""
+    """Head outputs (n, 2 or 3) of rows of `hidden` (M, d_h), a batch at a time."""
     states = model.head.prepare(hidden, context_y)
     batches = zip(target.split(DECODE_BATCH), context.split(DECODE_BATCH), strict=True)
     return torch.cat([model.head.decode(states, rows, contexts) for rows, contexts in batches])
@@ -101,7 +101,7 @@ def predict_outputs(
     mirrored: bool = False,
     chunk: int = CHUNK,
 ) -> Tensor:
-    """Raw head outputs (n, 2 or 3) on the model's device, of the market or of the mirrored one. Call within `evaluating`."""
+    """Raw head outputs (n, 2 or 3) on the model's device, of the market or its mirror image. Call within `evaluating`."""
     device = device_of(model)
     contexts = dataset.context(model.config.head.context)
     valid = contexts.valid[targets]
@@ -129,18 +129,18 @@ def predict_outputs(
 
 @dataclass(frozen=True)
 class View:
-    """One part of a mixture: what a model said in one pass, of the market or of the mirrored one."""
+    """One part of a mixture: the outputs of one model in one pass, of the market or its mirror image."""
 
     model: UqModel
     mirrored: bool
     outputs: Tensor
 
-    def gaussian(self, targets: NDArray[np.int64]) -> RegressionPrediction:
-        """mu and sigma in ticks, of the market as it is."""
+    def gaussian(self) -> tuple[Floats, Floats]:
+        """mu and sigma in ticks, mirrored back if needed."""
         gaussian, y_ref = self.model.gaussian(self.outputs), float(self.model.y_ref)
         mean = gaussian.mean.double() * (-y_ref if self.mirrored else y_ref)
         std = gaussian.variance.double().sqrt() * y_ref
-        return RegressionPrediction(targets, mean.cpu().numpy(), std.cpu().numpy(), np.zeros(len(targets)))
+        return mean.cpu().numpy(), std.cpu().numpy()
 
     def probabilities(self) -> Floats:
         found: Floats = torch.softmax(self.outputs.double(), dim=-1).cpu().numpy()
@@ -148,16 +148,16 @@ class View:
 
 
 def views(members: Members, outputs: Outputs, passes: int = 0) -> Iterator[View]:
-    """Every member, in one deterministic pass or in `passes` with dropout on, before the mirror and, if set so, in it.
+    """Every member, in one deterministic pass or in `passes` with dropout, plain and, if set, mirrored.
 
-    Passes are drawn from the profile's test seed. Both sides of the mirror drop the same units: the mixture stays antisymmetric.
+    Passes are drawn from the test seed. Plain and mirrored passes drop the same units, so that the mixture stays antisymmetric.
     """
     for model in [members] if isinstance(members, UqModel) else members:
         device = device_of(model)
         sides = (False, True) if model.config.mirror_predictions else (False,)
         for number, mirrored in product(range(max(passes, 1)), sides):
-            random_of = [device] if device.type == "cuda" else []
-            with torch.random.fork_rng(devices=random_of, enabled=passes > 0), evaluating(model, dropout=passes > 0):
+            cuda = [device] if device.type == "cuda" else []
+            with torch.random.fork_rng(devices=cuda, enabled=passes > 0), evaluating(model, dropout=passes > 0):
                 if passes:
                     torch.manual_seed(model.config.test_seed * 1_000_003 + number)
                 found = outputs(model, mirrored)
@@ -165,7 +165,17 @@ def views(members: Members, outputs: Outputs, passes: int = 0) -> Iterator[View]
 
 
 def mix_gaussians(targets: NDArray[np.int64], members: Members, outputs: Outputs, passes: int = 0) -> RegressionPrediction:
-    return combine_gaussians([view.gaussian(targets) for view in views(members, outputs, passes)])
+    parts = [view.gaussian() for view in views(members, outputs, passes)]
+    means, stds = (np.stack(values) for values in zip(*parts, strict=True))
+    return RegressionPrediction(targets, *mixture_moments(means, stds))
+
+
+def mixture_moments(means: Floats, stds: Floats) -> tuple[Floats, Floats, Floats]:  # (P, n), (P, n) -> (n,) each
+    """Mean and standard deviation of the equal mixture of P Gaussians, and the standard deviation of their means."""
+    if len(means) == 1:
+        return means[0], stds[0], np.zeros_like(means[0])
+    variance = np.mean(stds**2, axis=0) + means.var(axis=0)
+    return means.mean(axis=0), np.sqrt(variance), means.std(axis=0)
 
 
 def mix_probabilities(
@@ -177,10 +187,10 @@ def mix_probabilities(
 
 def _outputs_of(dataset: WindowDataset, targets: NDArray[np.int64], context_y: NDArray[np.float32] | None) -> Outputs:
     def outputs(model: UqModel, mirrored: bool) -> Tensor:
-        told = context_y
-        if told is None:
-            told = dataset.context_labels(model.config.head.shuffle_context_labels, model.config.test_seed)
-        return predict_outputs(model, dataset, targets, told, mirrored=mirrored)
+        labels = context_y
+        if labels is None:
+            labels = dataset.context_labels(model.config.head.shuffle_context_labels, model.config.test_seed)
+        return predict_outputs(model, dataset, targets, labels, mirrored=mirrored)
 
     return outputs
 
@@ -197,15 +207,6 @@ def predict_regression(
     return mix_gaussians(targets, members, _outputs_of(dataset, targets, context_y), mc_dropout_passes)
 
 
-def combine_gaussians(members: list[RegressionPrediction]) -> RegressionPrediction:
-    """One Gaussian with the moments of the equal mixture of several."""
-    if len(members) == 1:
-        return members[0]
-    means = np.stack([member.mean for member in members])
-    variance = np.mean([member.std**2 for member in members], axis=0) + means.var(axis=0)
-    return RegressionPrediction(members[0].targets, means.mean(axis=0), np.sqrt(variance), means.std(axis=0))
-
-
 def predict_classification(
     members: Members,
     dataset: WindowDataset,
@@ -219,7 +220,7 @@ def predict_classification(
 
 
 def predict_encoder(encoder: Encoder, dataset: WindowDataset, targets: NDArray[np.int64]) -> ClassificationPrediction:
-    """The pretrained encoder's own class probabilities: no head, no context."""
+    """Class probabilities of the pretrained encoder, without head and context."""
     with evaluating(encoder):
         parts = [np.empty((0, 3))]
         for i in range(0, len(targets), CHUNK):
@@ -231,8 +232,8 @@ def predict_encoder(encoder: Encoder, dataset: WindowDataset, targets: NDArray[n
 def predict_instances(
     members: Members, tokens: Tensor, continuous: Tensor, context_y: Tensor
 ) -> RegressionPrediction | ClassificationPrediction:
-    """Forecasts for self-contained instances: (B, C + 1, T) tokens and (B, C + 1, 7, T) features, the target last, and (B, C)
-    realised displacements in ticks. Encodes C + 1 windows an instance: for a served model, not for backtests.
+    """Forecasts of self-contained instances: (B, C + 1, T) tokens and (B, C + 1, 7, T) features, the target last, and (B, C)
+    realised displacements in ticks. Encodes C + 1 windows per instance: for a served model, not for backtests.
     """
 
     def outputs(model: UqModel, mirrored: bool) -> Tensor:
@@ -243,10 +244,13 @@ def predict_instances(
 
 
 def instance_outputs(model: UqModel, tokens: Tensor, continuous: Tensor, context_y: Tensor, *, mirrored: bool = False) -> Tensor:
-    """Raw head outputs (B, 2 or 3) of instances, of the market or of the mirrored one. Call within `evaluating`."""
+    """Raw head outputs (B, 2 or 3) of instances, of the market or its mirror image. Call within `evaluating`."""
     count, size = context_y.shape
     if size != model.config.head.context or tokens.shape[1] != size + 1:
-        raise ValueError(f"this model takes {model.config.head.context} context windows and one target an instance, not {size}")
+        raise ValueError(
+            f"an instance has {size} context labels and {tokens.shape[1]} windows, but the model takes "
+            f"{model.config.head.context} context windows and one target"
+        )
     windows = tokens.flatten(0, 1), continuous.flatten(0, 1)
     hidden = model.encode(*(in_the_mirror(*windows) if mirrored else windows))
     y = nn.functional.pad(context_y / model.y_ref.to(context_y.dtype), (0, 1)).flatten().to(hidden.dtype)
@@ -258,7 +262,7 @@ def instance_outputs(model: UqModel, tokens: Tensor, continuous: Tensor, context
 def context_sensitivity(
     model: UqModel, dataset: WindowDataset, targets: NDArray[np.int64], context_y: NDArray[np.float32], limit: int = 512
 ) -> dict[str, float]:
-    """How far outputs move when the context labels are exchanged for those of other windows: zero means a dead context path.
+    """How much outputs change when context labels are replaced by those of other windows. Zero: the context has no effect.
 
     Regression: mean |change of mu| over the spread of mu, and mean |change of log sigma|. Classification: mean total variation.
     """

@@ -1,20 +1,22 @@
-"""Which targets a step trains on, and which windows have to be encoded for them.
+"""The batches of an epoch: which targets each step trains on, and which windows are encoded for them.
 
-Every epoch visits every target once. What an epoch looks like follows from the seed and its number alone, so that resuming
-needs no more than the place within it.
+Every epoch visits every target once. Its steps follow from the seed and the epoch's number alone.
 
-`instances` is the paper's way: random targets, each with its C context windows encoded for it. `blocks` takes runs of consecutive
-targets, whose contexts overlap almost wholly, and encodes each window once.
+`instances` is the paper's sampling: random targets, each with its C context windows encoded for it. `blocks` takes runs of
+consecutive targets, whose contexts overlap almost entirely, and encodes each window once.
 
-For the same targets, loss and gradients are the same either way. Over an epoch, every term that is a mean over targets (NLL,
-weighted MAE, directional, cross-entropy) has the same expectation. L_calib has not: it squares the mean of a batch, so that its
-expectation grows with the variance of that mean, with fewer targets a step and with targets that are alike. Blocks of
-consecutive targets are alike.
+For the same targets, loss and gradients are equal. Over an epoch, every term that is a mean over targets (NLL, weighted MAE,
+directional, cross-entropy) has the same expectation. L_calib has not: it squares the mean of a batch, so that its expectation
+grows with the variance of that mean: with fewer targets per step, and with similar targets, as consecutive ones are.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -22,35 +24,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from uqlob_models.config import CONTINUOUS_FEATURES, StageConfig
+from uqlob_models.config import CONTINUOUS_FEATURES, Objective, StageConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.tokens import mirror_map
 
-MIRRORED_FEATURES = ("dnfi", "dnfi_50", "dnfi_200", "qi")  # these change sign when bid and ask change places
+MIRRORED_FEATURES = ("dnfi", "dnfi_50", "dnfi_200", "qi")  # these change sign when bid and ask are exchanged
 MIRRORED_CLASSES = (1, 0, 2)
+READ_AHEAD = 2  # batches
 Sampling = Literal["windows", "instances", "blocks"]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The targets of one step, and whether each is seen in the mirror (a block as a whole, with its contexts)."""
+    """The targets of one step, and which are mirrored (a block as a whole, with its contexts)."""
 
-    targets: NDArray[np.int64]
-    mirrored: NDArray[np.bool_]
+    targets: NDArray[np.int64]  # (B,)
+    mirrored: NDArray[np.bool_]  # (B,)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The windows to encode, and the rows among them of the targets (B,) and of their contexts (B, C)."""
+    """The M windows to encode, and which rows of them are the targets and their contexts."""
 
-    windows: NDArray[np.int64]
-    mirrored: NDArray[np.bool_]
-    target: NDArray[np.int64]
-    context: NDArray[np.int64]
+    windows: NDArray[np.int64]  # (M,)
+    mirrored: NDArray[np.bool_]  # (M,)
+    target: NDArray[np.int64]  # (B,)
+    context: NDArray[np.int64]  # (B, C)
 
 
 def instance_rows(selection: Selection, context: NDArray[np.int64]) -> Rows:
-    """Every target brings its own copy of its contexts."""
+    """Each target with its own copy of its contexts: M = B (C + 1)."""
     count, size = len(selection.targets), context.shape[1]
     windows = np.concatenate([selection.targets[:, None], context], axis=1)
     rows = np.arange(count * (size + 1)).reshape(count, size + 1)
@@ -58,7 +61,7 @@ def instance_rows(selection: Selection, context: NDArray[np.int64]) -> Rows:
 
 
 def block_rows(selection: Selection, context: NDArray[np.int64]) -> Rows:
-    """Every window once, however many targets need it. A window needed both plain and mirrored is two windows."""
+    """Each window once, however many targets share it. Plain and mirrored, a window counts as two."""
     windows = np.concatenate([selection.targets[:, None], context], axis=1)
     keys, inverse = np.unique(windows * 2 + selection.mirrored[:, None], return_inverse=True)
     rows = inverse.reshape(windows.shape)
@@ -66,7 +69,7 @@ def block_rows(selection: Selection, context: NDArray[np.int64]) -> Rows:
 
 
 class Sampler:
-    """The steps of every epoch, as a pure function of the seed and the epoch's number."""
+    """The steps of an epoch: a pure function of the seed and the epoch's number."""
 
     def __init__(self, targets: NDArray[np.int64], stage: StageConfig, sampling: Sampling, seed: int) -> None:
         if len(targets) == 0:
@@ -85,7 +88,7 @@ class Sampler:
             mirrored = self._mirrored(rng, len(order))
             cuts = range(0, len(order), self.stage.batch)
             return [Selection(order[i : i + self.stage.batch], mirrored[i : i + self.stage.batch]) for i in cuts]
-        # Blocks of equal length up to one; rolling moves their borders, so that no two targets share every step of every epoch.
+        # Equal blocks up to one target. Rolling moves their borders, so that no two targets share a step in every epoch.
         rolled = np.roll(self.targets, -int(rng.integers(len(self.targets))))
         blocks = np.array_split(rolled, self.blocks)
         mirrored = self._mirrored(rng, self.blocks)
@@ -103,7 +106,7 @@ class Sampler:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's tensors. Displacements are in units of y_ref."""
+    """The tensors of one step. Displacements are in units of y_ref."""
 
     tokens: Tensor  # (M, T)
     continuous: Tensor  # (M, 7, T)
@@ -116,21 +119,18 @@ class Batch:
     window_mirrored: Tensor  # (M,)
 
     def pinned(self) -> Batch:
-        return Batch(*(tensor.pin_memory() for tensor in self._tensors()))
+        return Batch(*(tensor.pin_memory() for tensor in vars(self).values()))
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self._tensors()))
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in vars(self).values()))
 
     def mirrored(self, mirror: Mirror) -> Batch:
         tokens, continuous = mirror(self.tokens, self.continuous, self.window_mirrored)
         return replace(self, tokens=tokens, continuous=continuous)
 
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
-
 
 def assemble(dataset: WindowDataset, rows: Rows, selection: Selection, context_y: NDArray[np.float32]) -> Batch:
-    """Reads the windows of a step. Labels are mirrored here; inputs on the device, by `Mirror`."""
+    """Reads the windows of a step. Labels are mirrored here, inputs later on the device, by `Mirror`."""
     tokens, continuous = dataset.read(rows.windows)
     targets = selection.targets
     sign = np.where(selection.mirrored, -1.0, 1.0)
@@ -149,8 +149,48 @@ def assemble(dataset: WindowDataset, rows: Rows, selection: Selection, context_y
     )
 
 
+class Batches:
+    """The batches of one training."""
+
+    def __init__(self, objective: Objective, dataset: WindowDataset, config: TrainingConfig) -> None:
+        stage, pretraining = config.stage(objective), objective == "pretraining"
+        context_size = 0 if pretraining else config.head.context
+        sampling: Sampling = "windows" if pretraining else stage.sampling
+        self.dataset = dataset
+        self.sampler = Sampler(dataset.targets("train", context_size), stage, sampling, config.seed)
+        self.steps_per_epoch = self.sampler.steps
+        self.rows_of = block_rows if sampling == "blocks" else instance_rows
+        self.context = dataset.context(context_size)
+        self.context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
+
+    def read(self, epoch: int, first: int = 0, pinned: bool = False) -> Generator[Batch, None, None]:
+        """The batches of an epoch from step `first` on. A thread reads the next ones while one is trained on."""
+        selections = iter(self.sampler.epoch(epoch)[first:])
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="windows") as reader:
+            ahead = deque(reader.submit(self._batch, selection, pinned) for selection in islice(selections, READ_AHEAD))
+            try:
+                while ahead:
+                    batch = ahead.popleft().result()
+                    ahead.extend(reader.submit(self._batch, selection, pinned) for selection in islice(selections, 1))
+                    yield batch
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+    def windows_of_step(self, step: int) -> NDArray[np.int64]:
+        epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
+        return np.unique(self._rows(self.sampler.epoch(epoch)[step_in_epoch]).windows)
+
+    def _rows(self, selection: Selection) -> Rows:
+        return self.rows_of(selection, self.context.windows(selection.targets))
+
+    def _batch(self, selection: Selection, pinned: bool) -> Batch:
+        batch = assemble(self.dataset, self._rows(selection), selection, self.context_y)
+        return batch.pinned() if pinned else batch
+
+
 class Mirror(torch.nn.Module):
-    """Exchanges bid and ask in the windows marked: tokens change side, signed features change sign (before standardisation)."""
+    """Exchanges bid and ask in the mirrored windows: tokens change side, signed features change sign (before standardisation)."""
 
     tokens: Tensor
     signs: Tensor
@@ -162,6 +202,7 @@ class Mirror(torch.nn.Module):
         self.register_buffer("signs", torch.tensor(signs), persistent=False)
 
     def forward(self, tokens: Tensor, continuous: Tensor, mirrored: Tensor) -> tuple[Tensor, Tensor]:
+        # (M, T), (M, 7, T), (M,) -> (M, T), (M, 7, T)
         other = self.tokens[tokens.int()]
         signs = torch.where(mirrored[:, None], self.signs.to(continuous.dtype)[None, :], 1.0).to(continuous.dtype)
         return torch.where(mirrored[:, None], other, tokens), continuous * signs[:, :, None]

@@ -1,8 +1,9 @@
-"""The vocabulary of 439 event tokens: what each id means, and what it becomes when bid and ask change places.
+"""The vocabulary of 439 event tokens: what each id means, and its mirror image with bid and ask exchanged.
 
 Layout, the same formula as the feature SQL:
 
-    0 .. 431    (((type * 2 + side) * 6 + volume_bin) * 6 + distance_bin) * 2 + simultaneous, for add, modify, delete
+    0 .. 431    (((type * 2 + side) * 6 + volume_bin) * 6 + distance_bin) * 2 + simultaneous; type 0 add, 1 modify, 2 delete;
+                side 0 bid, 1 ask
     432 .. 435  432 + side * 2 + simultaneous, for executions, which carry no bins
     436 437 438 PAD, MASK, UNK
 """
@@ -14,8 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-TYPES = ("add", "modify", "delete", "execution")
-SIDES = ("bid", "ask")
 VOLUME_BINS = 6
 DISTANCE_BINS = 6
 EXECUTION = 3
@@ -25,7 +24,7 @@ VOCABULARY = FIRST_EXECUTION + 7
 
 
 class TokenParts(NamedTuple):
-    """The attributes behind token ids. -1 stands where an attribute does not apply."""
+    """The attributes of token ids; -1 where an attribute does not apply."""
 
     type: NDArray[np.int64]
     side: NDArray[np.int64]
@@ -71,7 +70,7 @@ def decode(token: ArrayLike) -> TokenParts:
 
 
 def mirror_map() -> NDArray[np.int64]:
-    """token -> the same event on the other side of the book. An involution; the special tokens map to themselves."""
+    """The token of the same event on the other side of the book. The special tokens map to themselves."""
     ids = np.arange(VOCABULARY)
     parts = decode(ids)
     mirrored = encode(parts.type, 1 - parts.side, parts.volume_bin, parts.distance_bin, parts.simultaneous)

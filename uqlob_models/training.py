@@ -1,42 +1,53 @@
-"""One training loop for the three objectives. It can be stopped anywhere, by a signal or a power cut, and goes on bit for bit.
+"""The training loop, for the three objectives: pretraining the encoder, and fine-tuning a regression or classification head.
 
-The place in the training is the step; data order and learning rates follow from it and the seed. What else there is
-(weights, moments, random state) the learner hands over to be saved.
+A step (loss, gradient, update) is in `learner.py`, its batches in `sampling.py`, the metrics of an epoch in `validation.py`.
+Training can be stopped at any step, by a signal or a power cut, and continues to the same bits: batches and learning rates
+follow from the step number and the seed, and a checkpoint holds the rest (weights, optimiser moments, random state).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from uqlob_models.checkpoints import CheckpointError, TrainingState, read_newest_generation, save_model, write_generation
-from uqlob_models.config import Objective, TrainingConfig, to_dict
+from uqlob_models.config import Objective, StageConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.learner import Learner
-from uqlob_models.objectives import SELECTION_METRIC, better, validate
 from uqlob_models.outcomes import NonFiniteLoss, Progress, TrainingInterrupted, TrainingResult
-from uqlob_models.sampling import Batch, Rows, Sampler, Sampling, Selection, assemble, block_rows, instance_rows
+from uqlob_models.sampling import Batches
+from uqlob_models.validation import SELECTION_METRIC, validate
 from uqlob_models.windows import file_version
-
-__all__ = ["NonFiniteLoss", "Progress", "TrainingInterrupted", "TrainingResult", "identity", "train"]
 
 log = logging.getLogger(__name__)
 
-HEALTH_CHECK_EVERY = 50  # steps, on CUDA: how often the host asks whether all was finite. On the CPU it asks at every step.
-READ_AHEAD = 2  # batches
+FINITE_CHECK_EVERY = 50  # steps, on CUDA, where the check waits for the device. On the CPU every step is checked.
 REPORT_EVERY_S = 5.0
+
+
+@dataclass
+class Position:
+    """How far a training has come. Saved with the weights."""
+
+    epoch: int = 0  # finished epochs
+    step_in_epoch: int = 0
+    step: int = 0
+    best_metric: float | None = None
+    best_epoch: int = 0
+    finished: str | None = None  # "epochs" or "patience"
+    history: list[dict[str, float]] = field(default_factory=list)
+    step_seconds: float = 0.0  # as last measured, for the time left
+    validation_seconds: float = 0.0
 
 
 def train(
@@ -53,41 +64,174 @@ def train(
 ) -> TrainingResult:
     """Trains on the dataset's `train` split, selects on its `selection` split, and leaves the best model in `directory/best`.
 
-    `encoder` is the directory of a pretrained encoder to start fine-tuning from. Where `directory` holds a state of the same
-    training, this goes on from it, and returns at once if it was complete; a state of another configuration or of other data is
-    refused unless `fresh` throws it away. SIGINT, SIGTERM or `stop` returning true save the state and raise TrainingInterrupted.
+    `encoder` is the directory of a pretrained encoder to fine-tune. A checkpoint of the same training in `directory` is
+    continued; if that training was complete, its result is returned. A checkpoint of other settings or data is an error, unless
+    `fresh` deletes it. SIGINT, SIGTERM or `stop` returning true save a checkpoint and raise TrainingInterrupted.
     """
     if fresh:
         for part in ("checkpoints", "best"):
             shutil.rmtree(directory / part, ignore_errors=True)
-    training = _Training(objective, dataset, config, directory, encoder)
-    with _signals() as signalled:
-        return training.run(on_epoch, on_progress, lambda: signalled.is_set() or (stop is not None and stop()))
+
+    # Data
+    stage, metric_name = config.stage(objective), SELECTION_METRIC[objective]
+    selection_targets = dataset.targets("selection", 0 if objective == "pretraining" else config.head.context)
+    if len(selection_targets) == 0:
+        raise ValueError("no validation targets: no window of the selection half has a label and a full context")
+    batches = Batches(objective, dataset, config)
+    total_steps = batches.steps_per_epoch * stage.epochs
+
+    # Model and optimiser
+    learner = Learner(objective, dataset, config, total_steps, encoder)
+    on_cuda = learner.device.type == "cuda"
+    finite_check_every = FINITE_CHECK_EVERY if on_cuda else 1
+
+    # Checkpoints
+    own_identity = identity(objective, dataset, config, encoder)
+    position, checkpoint = Position(), None
+    saved = read_newest_generation(directory / "checkpoints")
+    if saved is not None:
+        position, checkpoint = _position_of(saved, own_identity), saved.path
+        learner.restore(saved.weights, saved.tensors)
+        log.info("resuming %s at step %d of %d", objective, position.step, total_steps)
+
+    def require_finite() -> None:
+        bad_step = learner.first_bad_step()
+        if bad_step is not None:
+            raise NonFiniteLoss(bad_step, dataset.describe(batches.windows_of_step(bad_step)), checkpoint)
+
+    def save() -> Path:
+        nonlocal checkpoint
+        require_finite()
+        about = {"identity": own_identity, **asdict(position)}
+        weights, tensors = learner.weights(), learner.tensors()
+        checkpoint = write_generation(directory / "checkpoints", position.step, weights, tensors, about)
+        return checkpoint
+
+    with _stop_signals() as signalled:
+        while position.finished is None:
+            # Train one epoch
+            started = reported = time.monotonic()
+            first_step, windows_seen = position.step, 0
+            with closing(batches.read(position.epoch, position.step_in_epoch, pinned=on_cuda)) as epoch_batches:
+                for batch in epoch_batches:
+                    learner.learn(batch, position.step)
+                    position.step += 1
+                    position.step_in_epoch += 1
+                    windows_seen += len(batch.tokens)
+                    if position.step % finite_check_every == 0:
+                        require_finite()
+                    if signalled.is_set() or (stop is not None and stop()):
+                        raise TrainingInterrupted(position.step, save())
+                    if position.step % stage.checkpoint_every == 0:
+                        save()
+                    now = time.monotonic()
+                    position.step_seconds = (now - started) / (position.step - first_step)
+                    if on_progress is not None and now - reported >= REPORT_EVERY_S:
+                        reported = now
+                        left = _seconds_left(position, stage, total_steps)
+                        on_progress(Progress(position.step, total_steps, position.epoch, windows_seen / (now - started), left))
+            require_finite()
+            seconds = time.monotonic() - started
+            position.epoch, position.step_in_epoch = position.epoch + 1, 0
+            record: dict[str, float] = {"epoch": position.epoch, "step": position.step}
+            record |= {f"train/{name}": value for name, value in learner.take_averages().items()}
+            record |= {f"rate/{name}": rate for name, rate in learner.rates(position.step - 1).items()}
+
+            # Validate, and keep the best model
+            is_last = position.epoch >= stage.epochs
+            if _validates(position.epoch, stage):
+                started = time.monotonic()
+                found = validate(learner.model, dataset, selection_targets, config)
+                position.validation_seconds = time.monotonic() - started
+                record |= {f"validation/{name}": value for name, value in found.items()}
+                metric = found[metric_name]
+                is_best = not math.isnan(metric) and (position.best_metric is None or metric > position.best_metric)
+                if is_best and (is_last or position.epoch >= stage.select_from):
+                    position.best_metric, position.best_epoch = metric, position.epoch
+                    save_model(
+                        directory / "best",
+                        learner.model,
+                        objective,
+                        config,
+                        step=position.step,
+                        data_version=dataset.data_version(),
+                        y_ref=dataset.y_ref,
+                        epoch=position.epoch,
+                        metric=metric_name,
+                        value=metric,
+                    )
+            record["seconds"] = seconds
+            record["windows_per_second"] = windows_seen / max(seconds, 1e-9)
+            record["eta_seconds"] = _seconds_left(position, stage, total_steps)
+
+            # Stop early, save and report
+            if is_last:
+                position.finished = "epochs"
+            elif stage.patience:  # counted from the best epoch, or from the first whose model may be kept
+                counted_from = max(position.best_epoch, stage.select_from - 1)
+                if position.epoch // stage.validate_every - counted_from // stage.validate_every >= stage.patience:
+                    position.finished = "patience"
+            position.history.append(record)
+            saved_at = save()
+            values = " ".join(f"{name}={value:.4g}" for name, value in record.items() if name not in ("epoch", "step"))
+            log.info("%s epoch %d/%d %s", objective, position.epoch, stage.epochs, values)
+            if on_epoch is not None:
+                on_epoch(record)
+            if signalled.is_set() or (stop is not None and stop()):  # after the last epoch too; the next call returns its result
+                raise TrainingInterrupted(position.step, saved_at)
+
+    if position.best_metric is None:
+        raise RuntimeError(f"{metric_name} was not defined on any validation: there is no best model")
+    return TrainingResult(
+        objective=objective,
+        model=directory / "best",
+        metric=metric_name,
+        best_metric=position.best_metric,
+        best_epoch=position.best_epoch,
+        epochs=position.epoch,
+        steps=position.step,
+        stopped_early=position.finished == "patience",
+        device=learner.device.type,
+        history=position.history,
+    )
 
 
 def identity(objective: Objective, dataset: WindowDataset, config: TrainingConfig, encoder: Path | None) -> dict[str, Any]:
-    """What a training state must agree on to be continued: whatever changes the result, and nothing else."""
-    settings = to_dict(config)
+    """What a checkpoint must agree on to be continued: the data and the settings that change the result."""
+    settings = asdict(config)
     stage = {key: value for key, value in settings[objective].items() if key != "checkpoint_every"}
     kept: tuple[str, ...] = ("encoder", "seed", "bf16", "store_dtype")
     if objective != "pretraining":
         kept += ("head", "test_seed", "mirror_predictions")
     if objective == "regression":
         kept += ("loss",)
-    agreed = {
+    found = {
         "objective": objective,
         "data_version": dataset.data_version(),
         "encoder_weights": file_version(encoder / "weights.safetensors") if encoder else None,
         "stage": stage,
         **{key: settings[key] for key in kept},
     }
-    plain: dict[str, Any] = json.loads(json.dumps(agreed))  # as it will be read back: lists for tuples
-    return plain
+    as_read_back: dict[str, Any] = json.loads(json.dumps(found))  # lists for tuples
+    return as_read_back
+
+
+def _position_of(saved: TrainingState, own_identity: dict[str, Any]) -> Position:
+    """The position that a checkpoint holds. An error if it belongs to another training."""
+    about = dict(saved.about)
+    other = about.pop("identity")
+    if other != own_identity:
+        keys = sorted(key for key in {*other, *own_identity} if other.get(key) != own_identity.get(key))
+        raise CheckpointError(
+            f"{saved.path} belongs to another training (different: {', '.join(keys)}): train afresh to replace it, "
+            "or use another directory"
+        )
+    return Position(**about)
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """Turns SIGINT and SIGTERM into an event for as long as the block lasts. Signals reach the main thread only."""
+def _stop_signals() -> Iterator[threading.Event]:
+    """Turns SIGINT and SIGTERM into an event within the block. Signals reach the main thread only."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
@@ -100,209 +244,11 @@ def _signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-class _Training:
-    """One training and its place on disk."""
-
-    def __init__(
-        self, objective: Objective, dataset: WindowDataset, config: TrainingConfig, directory: Path, encoder: Path | None
-    ) -> None:
-        self.objective, self.dataset, self.config, self.directory = objective, dataset, config, directory
-        self.stage = config.stage(objective)
-        size = 0 if objective == "pretraining" else config.head.context
-        self.selection_targets = dataset.targets("selection", size)
-        if len(self.selection_targets) == 0:
-            raise ValueError("no validation targets: no window of the selection half has a label and a full context")
-        sampling: Sampling = "windows" if objective == "pretraining" else self.stage.sampling
-        self.rows_of = block_rows if sampling == "blocks" else instance_rows
-        self.sampler = Sampler(dataset.targets("train", size), self.stage, sampling, config.seed)
-        self.total_steps = self.sampler.steps * self.stage.epochs
-        self.context = dataset.context(size)
-        self.context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
-        self.learner = Learner(objective, dataset, config, self.total_steps, encoder)
-        self.identity = identity(objective, dataset, config, encoder)
-        self.epoch = self.step_in_epoch = self.step = 0
-        self.best_metric: float | None = None
-        self.best_epoch = 0
-        self.finished: str | None = None
-        self.history: list[dict[str, float]] = []
-        self.checkpoint: Path | None = None
-        self.windows_seen = 0
-        self.step_seconds = self.validation_seconds = 0.0  # as last measured: what the time left is reckoned from
-        state = read_newest_generation(directory / "checkpoints")
-        if state is not None:
-            self._resume(state)
-
-    # --- state -----------------------------------------------------------------------------------------------------
-
-    PLACE = ("epoch", "step_in_epoch", "step", "best_metric", "best_epoch", "finished", "history")
-    PACE = ("step_seconds", "validation_seconds")
-
-    def save(self) -> Path:
-        self._stop_if_not_finite()
-        about = {"identity": self.identity, **{name: getattr(self, name) for name in (*self.PLACE, *self.PACE)}}
-        weights, tensors = self.learner.weights(), self.learner.tensors()
-        self.checkpoint = write_generation(self.directory / "checkpoints", self.step, weights, tensors, about)
-        return self.checkpoint
-
-    def _resume(self, state: TrainingState) -> None:
-        saved = state.about["identity"]
-        if saved != self.identity:
-            keys = sorted(key for key in {*saved, *self.identity} if saved.get(key) != self.identity.get(key))
-            raise CheckpointError(
-                f"{state.path} belongs to another training (different: {', '.join(keys)}); train afresh to replace it, "
-                "or give this training a directory of its own"
-            )
-        self.learner.restore(state.weights, state.tensors)
-        for name in self.PLACE:
-            setattr(self, name, state.about[name])
-        for name in self.PACE:
-            setattr(self, name, state.about.get(name, 0.0))
-        self.checkpoint = state.path
-        log.info("resuming %s at step %d of %d", self.objective, self.step, self.total_steps)
-
-    def _stop_if_not_finite(self) -> None:
-        bad = self.learner.first_bad_step()
-        if bad is None:
-            return
-        epoch, step_in_epoch = divmod(bad, self.sampler.steps)
-        rows = self._rows(self.sampler.epoch(epoch)[step_in_epoch])
-        raise NonFiniteLoss(bad, self.dataset.describe(np.unique(rows.windows)), self.checkpoint)
-
-    # --- the loop --------------------------------------------------------------------------------------------------
-
-    def run(
-        self,
-        on_epoch: Callable[[dict[str, float]], None] | None,
-        on_progress: Callable[[Progress], None] | None,
-        stop: Callable[[], bool],
-    ) -> TrainingResult:
-        while self.finished is None:
-            started = time.monotonic()
-            self._train_epoch(on_progress, stop)
-            self._stop_if_not_finite()
-            seconds = time.monotonic() - started
-            self.epoch, self.step_in_epoch = self.epoch + 1, 0
-            record = self._close_epoch(seconds)
-            self.history.append(record)
-            checkpoint = self.save()
-            log.info("%s epoch %d/%d %s", self.objective, self.epoch, self.stage.epochs, _readable(record))
-            if on_epoch is not None:
-                on_epoch(record)
-            if stop():  # after the last epoch too: what was cancelled must not pass for finished; going on then returns at once
-                raise TrainingInterrupted(self.step, checkpoint)
-        if self.best_metric is None:
-            raise RuntimeError(f"{SELECTION_METRIC[self.objective]} was not defined on any validation: there is no best model")
-        return TrainingResult(
-            objective=self.objective,
-            model=self.directory / "best",
-            metric=SELECTION_METRIC[self.objective],
-            best_metric=self.best_metric,
-            best_epoch=self.best_epoch,
-            epochs=self.epoch,
-            steps=self.step,
-            stopped_early=self.finished == "patience",
-            device=self.learner.device.type,
-            history=self.history,
-        )
-
-    def _train_epoch(self, on_progress: Callable[[Progress], None] | None, stop: Callable[[], bool]) -> None:
-        selections = self.sampler.epoch(self.epoch)
-        check_every = HEALTH_CHECK_EVERY if self.learner.device.type == "cuda" else 1
-        started = reported = time.monotonic()
-        first, self.windows_seen = self.step, 0
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="windows") as reader:
-            ahead = deque(
-                reader.submit(self._batch, selections[i]) for i in self._steps_ahead(self.step_in_epoch, len(selections))
-            )
-            while self.step_in_epoch < len(selections):
-                batch = ahead.popleft().result()
-                following = self.step_in_epoch + READ_AHEAD
-                if following < len(selections):
-                    ahead.append(reader.submit(self._batch, selections[following]))
-                self.learner.learn(batch, self.step)
-                self.windows_seen += len(batch.tokens)
-                self.step += 1
-                self.step_in_epoch += 1
-                if self.step % check_every == 0:
-                    self._stop_if_not_finite()
-                if stop():
-                    for future in ahead:
-                        future.cancel()
-                    raise TrainingInterrupted(self.step, self.save())
-                if self.step % self.stage.checkpoint_every == 0:
-                    self.save()
-                now = time.monotonic()
-                elapsed = now - started
-                self.step_seconds = elapsed / (self.step - first)
-                if on_progress is not None and now - reported >= REPORT_EVERY_S:
-                    reported = now
-                    speed = self.windows_seen / elapsed
-                    on_progress(Progress(self.step, self.total_steps, self.epoch, speed, self._seconds_left()))
-
-    @staticmethod
-    def _steps_ahead(first: int, steps: int) -> range:
-        return range(first, min(first + READ_AHEAD, steps))
-
-    def _rows(self, selection: Selection) -> Rows:
-        return self.rows_of(selection, self.context.windows(selection.targets))
-
-    def _batch(self, selection: Selection) -> Batch:
-        batch = assemble(self.dataset, self._rows(selection), selection, self.context_y)
-        return batch.pinned() if self.learner.device.type == "cuda" else batch
-
-    def _close_epoch(self, seconds: float) -> dict[str, float]:
-        """Validates, keeps the model if it is the best so far, and decides whether this was the last epoch."""
-        record: dict[str, float] = {"epoch": self.epoch, "step": self.step}
-        record |= {f"train/{name}": value for name, value in self.learner.take_averages().items()}
-        record |= {f"rate/{name}": rate for name, rate in self.learner.rates(self.step - 1).items()}
-        is_last = self.epoch >= self.stage.epochs
-        if self._validates(self.epoch):
-            started = time.monotonic()
-            found = validate(self.learner.model, self.dataset, self.selection_targets, self.config)
-            self.validation_seconds = time.monotonic() - started
-            record |= {f"validation/{name}": value for name, value in found.items()}
-            metric = found[SELECTION_METRIC[self.objective]]
-            if (is_last or self.epoch >= self.stage.select_from) and better(metric, self.best_metric):
-                self.best_metric, self.best_epoch = metric, self.epoch
-                self._keep_best()
-        record |= {
-            "seconds": seconds,
-            "windows_per_second": self.windows_seen / max(seconds, 1e-9),
-            "eta_seconds": self._seconds_left(),
-        }
-        if is_last:
-            self.finished = "epochs"
-        elif self.stage.patience and self._validations_in_vain() >= self.stage.patience:
-            self.finished = "patience"
-        return record
-
-    def _validates(self, epoch: int) -> bool:
-        return epoch % self.stage.validate_every == 0 or epoch >= self.stage.epochs
-
-    def _seconds_left(self) -> float:
-        """Without stopping early."""
-        validations = sum(self._validates(epoch) for epoch in range(self.epoch + 1, self.stage.epochs + 1))
-        return self.step_seconds * (self.total_steps - self.step) + self.validation_seconds * validations
-
-    def _validations_in_vain(self) -> int:
-        """How many there were since the best, or since a model may be kept at all."""
-        every = self.stage.validate_every
-        return self.epoch // every - max(self.best_epoch, self.stage.select_from - 1) // every
-
-    def _keep_best(self) -> None:
-        save_model(
-            self.directory / "best",
-            self.learner.model,
-            self.objective,
-            self.config,
-            step=self.step,
-            data_version=self.dataset.data_version(),
-            y_ref=self.dataset.y_ref,
-            epoch=self.epoch,
-            metric=SELECTION_METRIC[self.objective],
-            value=self.best_metric,
-        )
+def _validates(epoch: int, stage: StageConfig) -> bool:
+    return epoch % stage.validate_every == 0 or epoch >= stage.epochs
 
 
-def _readable(record: dict[str, float]) -> str:
-    return " ".join(f"{name}={value:.4g}" for name, value in record.items() if name not in ("epoch", "step"))
+def _seconds_left(position: Position, stage: StageConfig, total_steps: int) -> float:
+    """Without stopping early."""
+    validations = sum(_validates(epoch, stage) for epoch in range(position.epoch + 1, stage.epochs + 1))
+    return position.step_seconds * (total_steps - position.step) + position.validation_seconds * validations

@@ -1,7 +1,7 @@
-"""Windows of events as arrays on disk: one memory-mapped store an asset-day, built once from its feature Parquet.
+"""Windows of events as arrays on disk: one memory-mapped store per asset-day, built once from its feature Parquet file.
 
-A store holds raw features; standardisation belongs to the model. Its files are written in the order of the day, a few
-hundred windows at a time, so that memory does not grow with the day; it appears under its final name only when it is complete.
+A store holds raw features; the model standardises them. It is written a few hundred windows at a time, so that memory does not
+grow with the day, and gets its final name when it is complete.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uqlob_models.config import CONTINUOUS_FEATURES, fingerprint
@@ -32,7 +33,7 @@ class WindowStoreError(ValueError):
 
 @dataclass(frozen=True)
 class WindowStore:
-    """The windows of one asset-day: random access, nothing read before it is asked for."""
+    """The windows of one asset-day, memory-mapped."""
 
     name: str
     version: str
@@ -45,11 +46,8 @@ class WindowStore:
 
 
 def file_version(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:16]
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def build_window_store(
@@ -60,10 +58,10 @@ def build_window_store(
     window_length: int = 512,
     data_version: str | None = None,
 ) -> WindowStore:
-    """The store of one asset-day, taken from `store_dir` where it is there already and built from `features` where it is not.
+    """The store of one asset-day, built from `features` unless `store_dir` has it.
 
-    `data_version` names the content of the feature file; without one the file is hashed. A store of another version, type or
-    length is replaced. Killed while building, this leaves the store that was there before, or none.
+    `data_version` identifies the content of the feature file; without it the file is hashed. A store of another version, type
+    or length is replaced. A killed build leaves the previous store, or none.
     """
     version = data_version or file_version(features)
     key = fingerprint({"format": FORMAT, "version": version, "dtype": dtype, "window_length": window_length})
@@ -76,7 +74,7 @@ def build_window_store(
             try:
                 os.rename(partial, final)
             except OSError:
-                if not final.exists():  # else another process finished the same store first
+                if not final.exists():  # else another process has built the same store
                     raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -115,7 +113,7 @@ def _write(features: Path, directory: Path, dtype: np.dtype[Any], length: int, v
             count = len(columns["token"]) // length
             tokens.write(columns["token"].astype("<u2").tobytes())
             values = np.stack([columns[name].reshape(count, length) for name in CONTINUOUS_FEATURES], axis=1)
-            limit = np.finfo(dtype).max  # beyond float16's range a value is as good as infinite, but must not become so
+            limit = np.finfo(dtype).max  # float16 must not overflow to infinity
             continuous.write(np.clip(values, -limit, limit).astype(dtype).tobytes())
             t_end.write(columns["ts"][length - 1 :: length].astype("<i8").tobytes())
             windows += count
@@ -134,23 +132,19 @@ def _write(features: Path, directory: Path, dtype: np.dtype[Any], length: int, v
 
 
 def _whole_windows(path: Path, length: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """The columns of the feature file, a few hundred whole windows at a time, checked to be windows 0, 1, 2, ... in order."""
-    import pyarrow.parquet as pq
-
-    wanted = ("ts", "window", "position", "token", *CONTINUOUS_FEATURES)
+    """The columns of the feature file, a few hundred whole windows at a time: windows 0, 1, 2, ... in order, or an error."""
+    names = ("ts", "window", "position", "token", *CONTINUOUS_FEATURES)
     expected = 0
-    carried: dict[str, NDArray[Any]] | None = None
+    carried: dict[str, NDArray[Any]] | None = None  # the first events of a window that the next batch completes
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        missing = [name for name in wanted if name not in file.schema_arrow.names]
+        missing = [name for name in names if name not in file.schema_arrow.names]
         if missing:
-            raise WindowStoreError(
-                f"{path} has no column {', '.join(missing)}: materialise event_features of this asset-day again"
-            )
-        for batch in file.iter_batches(batch_size=length * WINDOWS_AT_A_TIME, columns=list(wanted)):
+            raise WindowStoreError(f"{path} has no column {', '.join(missing)}: write the features of this day again")
+        for batch in file.iter_batches(batch_size=length * WINDOWS_AT_A_TIME, columns=list(names)):
             kept = batch.filter(batch.column(batch.schema.get_field_index("window")).is_valid())
-            columns = {name: kept.column(kept.schema.get_field_index(name)).to_numpy(zero_copy_only=False) for name in wanted}
+            columns = {name: kept.column(kept.schema.get_field_index(name)).to_numpy(zero_copy_only=False) for name in names}
             if carried is not None:
-                columns = {name: np.concatenate([carried[name], columns[name]]) for name in wanted}
+                columns = {name: np.concatenate([carried[name], columns[name]]) for name in names}
             rows = len(columns["token"]) // length * length
             whole = {name: column[:rows] for name, column in columns.items()}
             carried = {name: column[rows:].copy() for name, column in columns.items()}
@@ -159,7 +153,7 @@ def _whole_windows(path: Path, length: int) -> Iterator[dict[str, NDArray[Any]]]
             if not in_order or not np.array_equal(whole["position"], np.tile(np.arange(length), len(windows))):
                 raise WindowStoreError(
                     f"{path}: windows {expected} to {expected + len(windows) - 1} are not {length} events each, in order; "
-                    "was the file made with another window length? Materialise event_features of this asset-day again"
+                    "if the window length has changed, write the features of this day again"
                 )
             expected += len(windows)
             if rows:

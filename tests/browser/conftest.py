@@ -15,7 +15,7 @@ import pytest
 
 from tests.browser.screen import Screen
 from tests.end_to_end import tiny_market
-from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.lake.layout import Lake
 
 PROJECT = Path(__file__).parents[2]
 UQLOB = Path(sys.executable).parent / "uqlob"

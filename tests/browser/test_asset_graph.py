@@ -9,8 +9,8 @@ from tests.browser.asset_graph import STORY, left, open_graph
 from tests.browser.conftest import Place, make_place, stop
 from tests.browser.screen import Screen, needs_chromium
 from tests.end_to_end.tiny_market import BY_MODEL, HOURS, SYMBOL, day
-from uqlob_pipeline.jobs import DAY_ASSETS, FIT_ASSETS
-from uqlob_pipeline.simulator import MarketSettings, simulate_day
+from uqlob_pipeline.defs.jobs import DAY_ASSETS, FIT_ASSETS
+from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 
 pytestmark = needs_chromium
 

@@ -10,7 +10,7 @@ from tests.browser.asset_graph import STORY, left, open_graph
 from tests.browser.conftest import Place
 from tests.browser.screen import Screen, needs_chromium
 from tests.end_to_end.tiny_market import DAYS, HOURS, SYMBOL, day
-from uqlob_pipeline.simulator import MarketSettings
+from uqlob_pipeline.market.simulator import MarketSettings
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
@@ -20,7 +20,7 @@ STALE = """query Stale($asset: [String!]!, $days: [String!]!) { assetNodeOrError
 
 
 def simulate(place: Place, number: int, seed: int = 3) -> None:
-    from uqlob_pipeline.simulator import simulate_day
+    from uqlob_pipeline.market.simulator import simulate_day
 
     simulate_day(place.lake.root, SYMBOL, day(number).date, MarketSettings(seed=seed, hours=HOURS))
 

@@ -11,8 +11,8 @@ from tests.browser.conftest import Place
 from tests.browser.screen import Screen, needs_chromium
 from tests.end_to_end.tiny_market import KEY, SYMBOL
 from uqlob_models.evaluation import headline
-from uqlob_pipeline.stages import read_record
-from uqlob_pipeline.training_plots import CONFUSION, CURVES
+from uqlob_pipeline.models.stages import read_record
+from uqlob_pipeline.models.training_figures import CONFUSION, CURVES
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tests.browser.conftest import PROJECT, UQLOB, Place, make_place, stop
-from uqlob_pipeline.lake import ModelKey
-from uqlob_pipeline.profile import load_profile
-from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.config.profile import load_profile
+from uqlob_pipeline.lake.layout import ModelKey
+from uqlob_pipeline.tracking.client import Tracking
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(idle: Place) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert f"port {idle.mlflow_port} on 127.0.0.1, meant for the MLflow UI, is taken" in done.stderr
+    assert f"port {idle.mlflow_port} on 127.0.0.1 for the MLflow UI is in use" in done.stderr
     assert f"uqlob ui --mlflow-port {idle.mlflow_port + 1}" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -44,7 +44,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(idle: Place) -> None:
     ("words", "complaint"),
     [
         (["--profile", "dmeo"], "no profile at"),
-        (["--port", "3001", "--mlflow-port", "3001"], "port 3001 is meant for both"),
+        (["--port", "3001", "--mlflow-port", "3001"], "port 3001 is given for both UIs"),
     ],
 )
 def test_what_was_mistyped_is_said_in_a_line(idle: Place, words: list[str], complaint: str) -> None:
@@ -58,13 +58,13 @@ def test_what_was_mistyped_is_said_in_a_line(idle: Place, words: list[str], comp
 def test_what_waited_for_mlflow_is_there_when_it_opens(idle: Place) -> None:
     profile, key = load_profile(str(idle.profile)), ModelKey("BTC-USD", 5)
     away = Tracking(idle.lake, profile, uri="http://127.0.0.1:9")
-    with away.under_way(away.stage(key, "encoder", "v1"), idle.lake.model("encoder", key) / "v1-tracking.jsonl") as run:
+    with away.start_run(away.stage(key, "encoder", "v1"), idle.lake.model("encoder", key) / "v1-tracking.jsonl") as run:
         run.metrics({"loss": 0.25}, step=1)
     assert len(away.pending()) == 1
     process = idle.start()
     try:
         assert away.pending() == []
-        assert "MLflow was told of 1 run(s) that had waited" in (idle.home / "ui.log").read_text()
+        assert "uploaded 1 queued run(s) to MLflow" in (idle.home / "ui.log").read_text()
         experiment = told(idle, f"experiments/get-by-name?experiment_name=uqlob%20{profile.name}")["experiment"]["experiment_id"]
         runs = told(idle, "runs/search", experiment_ids=[experiment], filter="tags.`uqlob.kind` = 'encoder'")["runs"]
         assert [run["info"]["status"] for run in runs] == ["FINISHED"]

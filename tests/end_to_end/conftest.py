@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from tests.end_to_end import tiny_market
-from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.layout import Lake
 
 
 @pytest.fixture(scope="session", autouse=True)

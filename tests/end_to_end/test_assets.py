@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
 import numpy as np
@@ -15,18 +16,20 @@ from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import ASSETS, BY_MODEL, KEY, SYMBOL, day, model_partition, run, tiny_profile
 from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_regression
-from uqlob_pipeline.evaluation_tables import LAKE_TABLES
-from uqlob_pipeline.evaluations import read_k_star, report_inputs, write_threshold_multiplier
-from uqlob_pipeline.fits import NotReady
-from uqlob_pipeline.forecasts import plan_predictions
-from uqlob_pipeline.lake import file_hash, read_provenance, write_parquet
-from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
-from uqlob_pipeline.stages import plan_stage, read_record
-from uqlob_pipeline.staleness import BY_MODEL as WHY_STALE
-from uqlob_pipeline.staleness import why_model_is_stale, why_report_is_stale
-from uqlob_pipeline.tables import TABLES
-from uqlob_pipeline.tracking import Tracking
-from uqlob_pipeline.warehouse import Warehouse
+from uqlob_pipeline.config.profile import load_profile
+from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, days_of_model
+from uqlob_pipeline.lake.atomic_files import file_hash, write_parquet
+from uqlob_pipeline.lake.provenance import read_provenance
+from uqlob_pipeline.lake.staleness import NotReady, version_on_disk, why_stale
+from uqlob_pipeline.lake.table_registry import REGISTRY
+from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.models.evaluation_files import LAKE_TABLES
+from uqlob_pipeline.models.gated_evaluation import read_k_star, write_threshold_multiplier
+from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
+from uqlob_pipeline.models.predictions import plan_predictions
+from uqlob_pipeline.models.stages import plan_stage, read_record
+from uqlob_pipeline.report.build import report_inputs
+from uqlob_pipeline.tracking.client import Tracking
 
 TABLES_OF_MODEL = ("predictions", "threshold_multiplier", "classified_predictions", *LAKE_TABLES.values())
 
@@ -83,11 +86,11 @@ def test_metadata_shows_the_training_and_links_to_mlflow(trained, profile):
 def test_predictions_hold_the_columns_described_and_each_target_once(trained, profile):
     lake, _ = trained
     table = pq.read_table(lake.predictions(KEY), partitioning=None)
-    assert {f.name: str(f.type) for f in table.schema} == {c.name: c.type for c in TABLES["predictions"]}
+    assert {f.name: str(f.type) for f in table.schema} == {c.name: c.type for c in REGISTRY["predictions"].columns}
     classified = pq.read_schema(lake.by_model("classified_predictions", KEY))
-    assert {f.name: str(f.type) for f in classified} == {c.name: c.type for c in TABLES["classified_predictions"]}
+    assert {f.name: str(f.type) for f in classified} == {c.name: c.type for c in REGISTRY["classified_predictions"].columns}
     scores = pq.read_schema(lake.by_model("gated_evaluation", KEY))
-    assert {f.name: str(f.type) for f in scores} == {c.name: c.type for c in TABLES["gated_evaluation"]}
+    assert {f.name: str(f.type) for f in scores} == {c.name: c.type for c in REGISTRY["gated_evaluation"].columns}
     splits = table.group_by("split").aggregate([("t", "min"), ("t", "max"), ("t", "count")]).to_pylist()
     ranges = {row["split"]: (row["t_min"], row["t_max"]) for row in splits}
     assert ranges["selection"][1] < ranges["calibration"][0] <= ranges["calibration"][1] < ranges["test"][0]
@@ -159,8 +162,8 @@ def test_a_missing_day_is_named_with_what_to_materialise(lake, profile, instance
     assert not result.success
     failure = result.failure_data_for_node("encoder")
     said = failure.user_failure_data.description
-    assert "event_features is not there for 2026-01-06" in said
-    assert "window_labels is not there for 2026-01-07" in said
+    assert "event_features of BTC-USD 2026-01-06, which is missing" in said
+    assert "window_labels of BTC-USD 2026-01-07, which is missing" in said
     assert "materialise" in said.lower()
     retried = [e for e in result.all_node_events if e.event_type == dg.DagsterEventType.STEP_UP_FOR_RETRY]
     assert not retried
@@ -168,13 +171,13 @@ def test_a_missing_day_is_named_with_what_to_materialise(lake, profile, instance
 
 def test_a_day_made_with_other_settings_or_bins_is_refused(lake, profile, tmp_path):
     other = profile.model_copy(update={"features": profile.features.model_copy(update={"flow": "ofi"})})
-    with pytest.raises(NotReady, match="feature_scales of BTC-USD was fitted with other settings"):
+    with pytest.raises(NotReady, match="feature_scales of BTC-USD, which was made with other settings"):
         plan_stage(lake, other, KEY, "encoder")
     made = read_provenance(lake.event_features(day(0)))
     table = pq.read_table(lake.event_features(day(0)), partitioning=None)
     another = replace(made, inputs={**made.inputs, "token_bins": "other"})
     write_parquet(table, lake.event_features(day(0)), another.metadata())
-    with pytest.raises(NotReady, match="event_features of 2026-01-05 was made with other settings, token_bins"):
+    with pytest.raises(NotReady, match="event_features of BTC-USD 2026-01-05, which was made from another token_bins"):
         plan_stage(lake, profile, KEY, "encoder")
 
 
@@ -187,17 +190,17 @@ def test_a_head_without_its_encoder_and_predictions_without_a_head_say_what_is_f
 
 def test_staleness_is_told_for_every_table(trained, profile, tmp_path):
     lake, _ = trained
-    for table, why in WHY_STALE.items():
-        assert why(lake, profile, KEY) == "", table
-    assert why_report_is_stale(lake, profile) == ""
+    for table in BY_MODEL:
+        assert why_stale(lake, profile, table, KEY) == "", table
+    assert why_stale(lake, profile, "paper_report", None) == ""
     longer = tiny_profile(tmp_path, epochs=3)
-    assert "other settings" in why_model_is_stale(lake, longer, KEY, "encoder")
-    assert "encoder" in why_model_is_stale(lake, longer, KEY, "uq_regression")
+    assert "other settings" in why_stale(lake, longer, "encoder", KEY)
+    assert "encoder" in why_stale(lake, longer, "uq_regression", KEY)
     changed = copy_of(lake, tmp_path / "lake")
     table = pq.read_table(changed.window_labels(day(0)), partitioning=None)
     made = read_provenance(changed.window_labels(day(0)))
     write_parquet(table, changed.window_labels(day(0)), replace(made, code_version="later").metadata())
-    assert "train/window_labels/2026-01-05" in why_model_is_stale(changed, profile, KEY, "encoder")
+    assert "train/window_labels/2026-01-05" in why_stale(changed, profile, "encoder", KEY)
     with pytest.raises(NotReady, match="Materialise encoder"):
         plan_predictions(changed, profile, KEY)
 
@@ -209,9 +212,9 @@ def test_an_evaluation_whose_tables_differ_in_making_is_stale(trained, profile, 
         path = lake.by_model(table, KEY)
         read = pq.ParquetFile(path).read()
         write_parquet(read, path, replace(made, code_version="later").metadata())
-        assert f"written in part: {table}" in WHY_STALE["gated_evaluation"](lake, profile, KEY)
+        assert f"written in part: not made together with {table}" in why_stale(lake, profile, "gated_evaluation", KEY)
         write_parquet(read, path, made.metadata())
-    assert WHY_STALE["gated_evaluation"](lake, profile, KEY) == ""
+    assert why_stale(lake, profile, "gated_evaluation", KEY) == ""
 
 
 def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, tmp_path):
@@ -220,7 +223,7 @@ def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, t
     path = lake.predictions(KEY)
     made = read_provenance(path)
     write_parquet(pq.ParquetFile(path).read(), path, replace(made, code_version="earlier").metadata())
-    assert "predictions" in why_report_is_stale(lake, profile)  # its drawings are of other forecasts
+    assert "predictions" in why_stale(lake, profile, "paper_report", None)  # its drawings are of other forecasts
     said = " ".join(report_inputs(lake, profile).missing())
     assert "Stale: `predictions` of BTC-USD 5s (made by other code)" in said
     assert "Stale: `gated_evaluation` of BTC-USD 5s" in said
@@ -228,25 +231,29 @@ def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, t
     sweep = lake.by_model("threshold_multiplier", KEY)
     of_sweep = read_provenance(sweep)
     write_parquet(pq.ParquetFile(sweep).read(), sweep, replace(of_sweep, code_version="earlier").metadata())
-    assert "threshold_multiplier" in why_report_is_stale(lake, profile)
+    assert "threshold_multiplier" in why_stale(lake, profile, "paper_report", None)
 
 
 def test_a_dataset_profile_that_dies_on_the_way_is_not_called_there(trained, profile, tmp_path, monkeypatch):
-    from uqlob_pipeline import dataset
+    from uqlob_pipeline.tables import dataset_profile as dataset
 
     lake = copy_of(trained[0], tmp_path / "lake")
-    before = dataset.read_dataset_provenance(lake)
-    assert before is not None
+    before = read_provenance(lake.dataset_profile / "dataset.parquet")
+    assert version_on_disk(lake, "dataset_profile", None) is not None
     later = profile.model_copy(update={"splits": profile.splits.model_copy(update={"test": profile.splits.validation})})
 
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
+    write_csv = dataset.pa_csv.write_csv
 
-    monkeypatch.setattr(dataset, "write_dataset_figures", dies)
+    def dies_after_the_last_table(table: pa.Table, path: Path) -> None:
+        if "drift" in path.name:
+            raise KeyboardInterrupt
+        write_csv(table, path)
+
+    monkeypatch.setattr(dataset.pa_csv, "write_csv", dies_after_the_last_table)
     with pytest.raises(KeyboardInterrupt):
         dataset.write_dataset_profile(lake, Warehouse(lake), later)
     assert read_provenance(lake.dataset_profile / "dataset.parquet") == before
-    assert dataset.read_dataset_provenance(lake) is None
+    assert version_on_disk(lake, "dataset_profile", None) is None
     assert list(dataset.dataset_tables(lake)) == ["dataset"]
 
 
@@ -275,8 +282,8 @@ def test_models_depend_on_every_day_and_fit_of_their_symbol():
         "label_thresholds",
     }
     assert node.pools == {"gpu"}
-    from uqlob_pipeline.partitions import asset_day_key, asset_days, days_of_model, models
-
+    partitions = Partitions.of(load_profile("demo"))
+    asset_days, models = partitions.day, partitions.model
     one = asset_days.subset_with_partition_keys([asset_day_key(day(0))])
     fed = days_of_model.get_downstream_partitions_for_partitions(one, asset_days, models).get_partition_keys()
     assert {str(key) for key in fed} == {str(key) for key in models.get_partition_keys() if SYMBOL in str(key)}

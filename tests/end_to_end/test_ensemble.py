@@ -1,4 +1,4 @@
-"""An ensemble of heads on the tiny market: members trained one after another, killed and gone on with, mixed everywhere alike."""
+"""An ensemble of heads on the tiny market: members are trained one after another, resumed after a kill, and mixed."""
 
 import os
 import signal
@@ -19,14 +19,15 @@ from uqlob_models import metrics
 from uqlob_models.checkpoints import load_members, load_model
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import predict_classification, predict_regression
-from uqlob_pipeline.forecasts import plan_predictions, predict
-from uqlob_pipeline.lake import Lake, file_hash
-from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
-from uqlob_pipeline.profile import Profile
-from uqlob_pipeline.stages import HEADS, StageRecord, plan_stage, read_record
-from uqlob_pipeline.tracked import Origin, train_tracked
-from uqlob_pipeline.tracking import Tracking
-from uqlob_pipeline.training_runs import train_stage, training_summary
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
+from uqlob_pipeline.models.predictions import plan_predictions, predict
+from uqlob_pipeline.models.stage_training import train_stage, training_summary
+from uqlob_pipeline.models.stages import HEADS, StageRecord, plan_stage, read_record
+from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
+from uqlob_pipeline.tracking.client import Tracking
 
 BETWEEN = "member 2 of 2: "
 
@@ -41,7 +42,7 @@ def of_two(profile: Profile) -> Profile:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Bit for bit holds for the same number of threads: here, and in the process that is killed."""
+    """Results are bit-identical for the same number of threads only, also in the process that is killed."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -55,23 +56,23 @@ def two(profile) -> Profile:
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory, ingested, profile) -> Lake:
-    """An encoder, trained without a word of ensembles."""
+    """A lake with an encoder, trained without an ensemble."""
     lake = copy_of(ingested, tmp_path_factory.mktemp("pretrained") / "lake")
-    train_stage(lake, profile, plan_stage(lake, profile, KEY, "encoder"), say=print)
+    train_stage(lake, profile, plan_stage(lake, profile, KEY, "encoder"), log=print)
     return lake
 
 
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory, pretrained, two) -> tuple[Lake, dict[str, StageRecord], list[str]]:
-    """Both heads, their records, and what was said meanwhile."""
-    lake, said = copy_of(pretrained, tmp_path_factory.mktemp("heads") / "lake"), []
+    """Both heads, their records, and the lines that were logged."""
+    lake, lines = copy_of(pretrained, tmp_path_factory.mktemp("heads") / "lake"), []
     records = {}
     for stage in HEADS:
         plan = plan_stage(lake, two, KEY, stage)
         records[stage], _ = train_tracked(
-            Tracking(lake, two), lake, plan, Origin("run", "p", stage), fresh=False, say=said.append
+            Tracking(lake, two), lake, plan, Origin("run", "p", stage), fresh=False, log=lines.append
         )
-    return lake, records, said
+    return lake, records, lines
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +86,17 @@ def comparable(record: StageRecord) -> dict:
 
 
 def killed_between_members(root: str, profiles: str) -> None:
-    """Trains until the second member is announced, and dies there as in a power cut."""
+    """Trains until the second member starts, and kills its own process."""
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         if BETWEEN in text:
             os.kill(os.getpid(), signal.SIGKILL)
 
     lake, profile = Lake(Path(root)), of_two(tiny_profile(Path(profiles)))
-    train_stage(lake, profile, plan_stage(lake, profile, KEY, "uq_regression"), say=say)
+    train_stage(lake, profile, plan_stage(lake, profile, KEY, "uq_regression"), log=log)
 
 
-def test_killed_between_members_and_within_one_it_goes_on_to_the_same_ensemble(pretrained, two, heads, tmp_path):
+def test_a_training_killed_between_and_within_members_resumes_to_the_same_ensemble(pretrained, two, heads, tmp_path):
     lake = copy_of(pretrained, tmp_path / "lake")
     code = "import sys; from tests.end_to_end.test_ensemble import killed_between_members as run; run(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(lake.root), str(tmp_path)]
@@ -108,30 +109,32 @@ def test_killed_between_members_and_within_one_it_goes_on_to_the_same_ensemble(p
 
     steps: list[int] = []
     with pytest.raises(TrainingInterrupted, match="member-2"):
-        train_stage(lake, two, plan, say=print, stop=lambda: steps.append(1) or len(steps) > 4)
+        train_stage(lake, two, plan, log=print, stop=lambda: steps.append(1) or len(steps) > 4)
     assert read_record(plan.home) is None
-    said: list[str] = []
-    record = train_stage(lake, two, plan, say=said.append)
-    assert any(BETWEEN in text and "going on from step-" in text for text in said)
-    assert not [text for text in said if "member 1 of 2: epoch" in text]  # the first was done
+    lines: list[str] = []
+    record = train_stage(lake, two, plan, log=lines.append)
+    assert any(BETWEEN in text and "resuming from step-" in text for text in lines)
+    assert not [text for text in lines if "member 1 of 2: epoch" in text]  # the first was done
     assert comparable(record) == comparable(heads[1]["uq_regression"])
-    assert train_stage(lake, two, plan, say=print, stop=lambda: pytest.fail("trained again")) == record
+    assert train_stage(lake, two, plan, log=print, stop=lambda: pytest.fail("trained again")) == record
 
 
-def test_begun_afresh_no_member_of_before_is_kept(heads, two, tmp_path):
+def test_a_fresh_training_takes_no_member_of_the_previous_one_and_leaves_them_in_use(heads, two, tmp_path):
     lake = copy_of(heads[0], tmp_path / "lake")
     plan = plan_stage(lake, two, KEY, "uq_regression")
-    assert (plan.directory / "member-2" / "best").exists()
+    before = read_record(plan.home)
     with pytest.raises(TrainingInterrupted):
-        train_stage(lake, two, plan, fresh=True, say=print, stop=lambda: True)
+        train_stage(lake, two, plan, fresh=True, log=print, stop=lambda: True)
+    assert plan.is_unfinished
     assert not (plan.directory / "member-2").exists()
-    assert read_record(plan.home) is None
+    assert read_record(plan.home) == before
+    assert all((member / "weights.safetensors").exists() for member in before.members)
 
 
-def test_the_first_member_is_the_model_that_there_is_without_an_ensemble(pretrained, profile, heads, tmp_path):
+def test_the_first_member_equals_the_model_trained_without_an_ensemble(pretrained, profile, heads, tmp_path):
     lake = copy_of(pretrained, tmp_path / "lake")
     single = with_training(profile, mirror_predictions=True)
-    record = train_stage(lake, single, plan_stage(lake, single, KEY, "uq_regression"), say=print)
+    record = train_stage(lake, single, plan_stage(lake, single, KEY, "uq_regression"), log=print)
     mixture = heads[1]["uq_regression"]
     first, second = (load_model(member) for member in mixture.members)
     assert record.members == [record.best]
@@ -145,7 +148,7 @@ def test_the_first_member_is_the_model_that_there_is_without_an_ensemble(pretrai
 
 
 def test_the_version_changes_with_any_member(heads, two, tmp_path):
-    from uqlob_pipeline.stages import weights_version
+    from uqlob_pipeline.models.stages import weights_version
 
     lake = copy_of(heads[0], tmp_path / "lake")
     record = read_record(lake.model("uq_regression", KEY))
@@ -156,7 +159,7 @@ def test_the_version_changes_with_any_member(heads, two, tmp_path):
     assert weights_version(record.members) != record.weights
 
 
-def test_the_record_tells_of_the_mixture(heads, dataset, two):
+def test_the_record_has_the_metrics_of_the_mixture(heads, dataset, two):
     targets = dataset.targets("selection", two.training.head.context)
     true, y, delta = dataset.label[targets], dataset.y[targets], dataset.delta[targets]
     regression, classification = (heads[1][stage] for stage in HEADS)
@@ -176,7 +179,7 @@ def test_the_record_tells_of_the_mixture(heads, dataset, two):
 
 def test_predictions_are_those_of_the_mixture(heads, dataset, two):
     lake, records, _ = heads
-    table = predict(lake, two, plan_predictions(lake, two, KEY), say=print)
+    table = predict(lake, two, plan_predictions(lake, two, KEY), log=print)
     targets = np.flatnonzero(np.isin(dataset.t_end, table["t"].to_numpy()))
     assert dataset.t_end[targets].tolist() == table["t"].to_pylist()
     alone = [predict_regression(load_model(member).uq_model(), dataset, targets) for member in records["uq_regression"].members]
@@ -186,21 +189,21 @@ def test_predictions_are_those_of_the_mixture(heads, dataset, two):
     variance = (alone[0].std ** 2 + alone[1].std ** 2) / 2 + between
     assert table["sigma"].to_numpy() ** 2 == pytest.approx(variance, rel=1e-4)
     dropping = with_training(two, mc_dropout_passes=2)
-    passes = predict(lake, dropping, plan_predictions(lake, dropping, KEY), say=print)
+    passes = predict(lake, dropping, plan_predictions(lake, dropping, KEY), log=print)
     assert not np.allclose(passes["mu"].to_numpy(), table["mu"].to_numpy())
 
 
-def test_the_registered_models_mix_all_members_in_a_fresh_process(heads, dataset, two, tmp_path):
+def test_the_registered_models_mix_all_members_in_a_new_process(heads, dataset, two, tmp_path):
     lake, records, _ = heads
     targets = dataset.targets("test", two.training.head.context)[::40]
     instances = saved_instances(dataset, targets, two.training.head.context, tmp_path)
     regression, classification = (load_members(records[stage].members) for stage in HEADS)
     found = served(Tracking(lake, two), "uqlob-BTC-USD-5s-regression-tiny", instances, tmp_path)["columns"]
-    wanted = predict_regression(regression, dataset, targets)
-    assert found["mean"] == pytest.approx(wanted.mean, rel=1e-4, abs=1e-5)
-    assert found["std"] == pytest.approx(wanted.std, rel=1e-5)
+    expected = predict_regression(regression, dataset, targets)
+    assert found["mean"] == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
+    assert found["std"] == pytest.approx(expected.std, rel=1e-5)
     one = predict_regression(regression[0], dataset, targets)
-    assert np.abs(one.std / wanted.std - 1).max() > 1e-4  # which one member alone would not have met
+    assert np.abs(one.std / expected.std - 1).max() > 1e-4  # one member alone differs
     found = served(Tracking(lake, two), "uqlob-BTC-USD-5s-classification-tiny", instances, tmp_path)["columns"]
     probabilities = np.stack([found[name] for name in ("p_down", "p_up", "p_stationary")], axis=1)
     assert probabilities == pytest.approx(
@@ -208,8 +211,8 @@ def test_the_registered_models_mix_all_members_in_a_fresh_process(heads, dataset
     )
 
 
-def test_mlflow_tells_the_members_apart(heads, two):
-    lake, records, said = heads
+def test_mlflow_has_the_metrics_and_files_of_each_member(heads, two):
+    lake, records, lines = heads
     store = Tracking(lake, two).store()
     for stage in HEADS:
         (run,) = store.search({"uqlob.kind": stage})
@@ -217,24 +220,24 @@ def test_mlflow_tells_the_members_apart(heads, two):
         assert run.info.status == "FINISHED"
         assert run.data.metrics[f"best/{record.metric}"] == record.best_metric
         for prefix, epochs in zip(("", "member-2/"), record.histories(), strict=True):
-            told = store.client.get_metric_history(run.info.run_id, f"{prefix}train/loss")
-            assert {point.step: point.value for point in told} == {epoch["epoch"]: epoch["train/loss"] for epoch in epochs}
-            assert len(told) == len(epochs)
+            logged = store.client.get_metric_history(run.info.run_id, f"{prefix}train/loss")
+            assert {point.step: point.value for point in logged} == {epoch["epoch"]: epoch["train/loss"] for epoch in epochs}
+            assert len(logged) == len(epochs)
         assert record.histories()[0][0]["train/loss"] != record.histories()[1][0]["train/loss"]
         files = {file.path for file in store.client.list_artifacts(run.info.run_id, "checkpoint")}
         assert {"checkpoint/weights.safetensors", "checkpoint/member-2"} <= files
         inside = {file.path for file in store.client.list_artifacts(run.info.run_id, "checkpoint/member-2")}
         assert inside == {"checkpoint/member-2/weights.safetensors", "checkpoint/member-2/config.json"}
-        assert any(f"{stage} member 1 of 2: epoch 1 of 2" in text for text in said)
-        assert any(f"{stage} member 2 of 2: epoch 2 of 2" in text for text in said)
+        assert any(f"{stage} member 1 of 2: epoch 1 of 2" in text for text in lines)
+        assert any(f"{stage} member 2 of 2: epoch 2 of 2" in text for text in lines)
         assert training_summary(record)["seconds"] == pytest.approx(
             sum(epoch["seconds"] for epochs in record.histories() for epoch in epochs)
         )
 
 
-def test_telling_a_finished_ensemble_again_adds_no_point(heads, two):
+def test_logging_a_finished_ensemble_again_adds_no_point(heads, two):
     lake, records, _ = heads
-    tracking, said = Tracking(lake, two), []
+    tracking, lines = Tracking(lake, two), []
     (run,) = tracking.store().search({"uqlob.kind": "uq_regression"})
 
     def points() -> list[int]:
@@ -245,10 +248,10 @@ def test_telling_a_finished_ensemble_again_adds_no_point(heads, two):
     for done in (lake.root / "tracking").glob("uq_regression*.done"):
         done.unlink()
     plan = plan_stage(lake, two, KEY, "uq_regression")
-    again, _ = train_tracked(tracking, lake, plan, Origin("run", "p", "uq_regression"), fresh=False, say=said.append)
+    again, _ = train_tracked(tracking, lake, plan, Origin("run", "p", "uq_regression"), fresh=False, log=lines.append)
     assert again == records["uq_regression"]
     assert points() == before == [2, 2, 2, 1]
-    assert not [text for text in said if "epoch" in text]
+    assert not [text for text in lines if "epoch" in text]
 
 
 def test_ensembles_and_the_mirror_are_settings_of_the_heads_alone(heads, pretrained, profile, two):
@@ -264,6 +267,6 @@ def test_ensembles_and_the_mirror_are_settings_of_the_heads_alone(heads, pretrai
     assert {stage: inputs[stage] for stage in HEADS} == {stage: records[stage].version for stage in HEADS}
 
 
-def test_an_ensemble_of_none_is_refused(profile):
-    with pytest.raises(ValueError, match=r"training\.ensemble must be positive"):
+def test_an_ensemble_of_zero_members_is_rejected(profile):
+    with pytest.raises(ValueError, match="ensemble\n  Input should be greater than 0"):
         with_training(profile, ensemble=0)

@@ -1,26 +1,27 @@
-"""Training afresh, going on and telling again, through a real store: each training is one MLflow run, each epoch one point."""
+"""Fresh, resumed and repeated trainings with a real store: each training is one MLflow run, each epoch one point."""
 
 import json
 
 import pytest
 
 from tests.end_to_end.tiny_market import KEY, model_partition, run
-from uqlob_pipeline.assets import failures, models
-from uqlob_pipeline.lake import Lake
-from uqlob_pipeline.stages import plan_stage
-from uqlob_pipeline.tracked import Origin, train_tracked
-from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.defs import failures
+from uqlob_pipeline.defs.models import assets as models
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.models.stages import plan_stage
+from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
+from uqlob_pipeline.tracking.client import Tracking
 
 ORIGIN = Origin("run", "partition", "encoder")
 
 
-def trained(lake: Lake, profile, *, fresh: bool, say=print):
+def trained(lake: Lake, profile, *, fresh: bool, log=print):
     tracking = Tracking(lake, profile)
-    return train_tracked(tracking, lake, plan_stage(lake, profile, KEY, "encoder"), ORIGIN, fresh=fresh, say=say)
+    return train_tracked(tracking, lake, plan_stage(lake, profile, KEY, "encoder"), ORIGIN, fresh=fresh, log=log)
 
 
 def runs_of(lake: Lake, profile) -> dict[str, dict[str, list[int]]]:
-    """The steps told of some metrics, by the name of the run."""
+    """The logged steps of some metrics, by run name."""
     store = Tracking(lake, profile).store()
     return {
         found.info.run_name: {
@@ -31,31 +32,31 @@ def runs_of(lake: Lake, profile) -> dict[str, dict[str, list[int]]]:
     }
 
 
-def test_a_fresh_training_has_a_run_of_its_own_and_keeps_it_when_it_is_resumed(lake, profile):
-    told = {"epoch": [1, 2], "train/loss": [1, 2], "best/epoch": [0], "steps": [0], "windows/train": [0]}
-    trained(lake, profile, fresh=True)  # nothing is there that it would begin again
-    assert runs_of(lake, profile) == {"BTC-USD 5s encoder": told}
+def test_a_fresh_training_has_its_own_run_and_keeps_it_when_it_is_resumed(lake, profile):
+    logged = {"epoch": [1, 2], "train/loss": [1, 2], "best/epoch": [0], "steps": [0], "windows/train": [0]}
+    trained(lake, profile, fresh=True)  # there is no earlier training to repeat
+    assert runs_of(lake, profile) == {"BTC-USD 5s encoder": logged}
 
     def stops_after_the_first_epoch(text: str) -> None:
         if "epoch 2 of 2" in text:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(lake, profile, fresh=True, say=stops_after_the_first_epoch)
+        trained(lake, profile, fresh=True, log=stops_after_the_first_epoch)
     found = runs_of(lake, profile)
-    assert found["BTC-USD 5s encoder"] == told
+    assert found["BTC-USD 5s encoder"] == logged
     assert found["BTC-USD 5s encoder (2)"]["epoch"] == [1]
-    said: list[str] = []
-    _, url = trained(lake, profile, fresh=False, say=said.append)
-    assert any("going on from step-" in text for text in said)
-    assert runs_of(lake, profile) == {"BTC-USD 5s encoder": told, "BTC-USD 5s encoder (2)": told}
+    lines: list[str] = []
+    _, url = trained(lake, profile, fresh=False, log=lines.append)
+    assert any("resuming from step-" in text for text in lines)
+    assert runs_of(lake, profile) == {"BTC-USD 5s encoder": logged, "BTC-USD 5s encoder (2)": logged}
     store = Tracking(lake, profile).store()
     assert store.client.get_run(url.rsplit("/", 1)[1]).info.run_name == "BTC-USD 5s encoder (2)"
     assert {found.info.status for found in store.search({"uqlob.kind": "encoder"})} == {"FINISHED"}
     assert trained(lake, profile, fresh=False)[1] == url
 
 
-def test_telling_a_finished_training_again_adds_no_point(lake, profile):
+def test_logging_a_finished_training_again_adds_no_point(lake, profile):
     trained(lake, profile, fresh=False)
     before = runs_of(lake, profile)
     for done in (lake.root / "tracking").glob("*.done"):
@@ -64,22 +65,22 @@ def test_telling_a_finished_training_again_adds_no_point(lake, profile):
     assert runs_of(lake, profile) == before
 
 
-def test_inputs_say_how_many_windows_each_split_has(lake, profile):
+def test_dataset_inputs_have_the_number_of_windows_of_each_split(lake, profile):
     record, _ = trained(lake, profile, fresh=False)
-    (told,) = Tracking(lake, profile).store().search({"uqlob.kind": "encoder"})
-    profiles = {given.dataset.name: json.loads(given.dataset.profile) for given in told.inputs.dataset_inputs}
+    (logged,) = Tracking(lake, profile).store().search({"uqlob.kind": "encoder"})
+    profiles = {given.dataset.name: json.loads(given.dataset.profile) for given in logged.inputs.dataset_inputs}
     assert profiles["BTC-USD 5s train"]["labelled_windows"] == record.windows["train"]
     validation = profiles["BTC-USD 5s validation"]
     assert record.windows["selection"] < validation["labelled_windows"] <= validation["windows"]
 
 
-def test_a_retry_goes_on_with_what_was_begun_afresh(lake, profile, instance, monkeypatch):
-    asked: list[bool] = []
+def test_a_retry_resumes_the_fresh_training(lake, profile, instance, monkeypatch):
+    requested: list[bool] = []
 
     def disk_full_once(*arguments, fresh: bool, **named):
-        asked.append(fresh)
+        requested.append(fresh)
         found = train_tracked(*arguments, fresh=fresh, **named)
-        if len(asked) == 1:
+        if len(requested) == 1:
             raise OSError("no space left on device")
         return found
 
@@ -87,4 +88,4 @@ def test_a_retry_goes_on_with_what_was_begun_afresh(lake, profile, instance, mon
     monkeypatch.setattr(failures, "FIRST_WAIT_S", 0)
     config = {"ops": {"encoder": {"config": {"fresh": True}}}}
     assert run(lake, profile, instance, "encoder", partition=model_partition(), run_config=config).success
-    assert asked == [True, False]
+    assert requested == [True, False]

@@ -2,6 +2,7 @@
 holds one run for it that says how it ended."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -9,21 +10,27 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
+import dagster as dg
 import pytest
+import torch
 
 from tests.end_to_end.conftest import copy_of
-from tests.end_to_end.tiny_market import KEY, model_partition, tiny_profile, write_profile
-from uqlob_models.config import to_dict
-from uqlob_pipeline.lake import Lake, file_hash
-from uqlob_pipeline.stages import plan_stage, read_record
-from uqlob_pipeline.tracked import Origin, train_tracked
-from uqlob_pipeline.tracking import Tracking
-from uqlob_pipeline.tracking_store import ENDED_TAG
-from uqlob_pipeline.training_runs import train_stage
+from tests.end_to_end.held import held_environment, wait_until_held
+from tests.end_to_end.tiny_market import KEY, model_partition, run, tiny_profile, write_profile
+from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.staleness import why_stale
+from uqlob_pipeline.models.stage_training import train_stage
+from uqlob_pipeline.models.stages import plan_stage, read_record
+from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
+from uqlob_pipeline.tracking.client import Tracking
+from uqlob_pipeline.tracking.store import ENDED_TAG
 
-EPOCHS = 12
+EPOCHS = 4
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +43,10 @@ def undisturbed(tmp_path_factory, ingested, settings) -> str:
     """The hash of the encoder's weights when nothing happens."""
     lake = copy_of(ingested, tmp_path_factory.mktemp("undisturbed") / "lake")
     plan = plan_stage(lake, tiny_profile(settings.parent, epochs=EPOCHS), KEY, "encoder")
-    return train_stage(lake, tiny_profile(settings.parent, epochs=EPOCHS), plan, say=print).weights
+    return train_stage(lake, tiny_profile(settings.parent, epochs=EPOCHS), plan, log=print).weights
 
 
-def start(lake: Lake, settings: Path, instance: str = "dagster") -> subprocess.Popen[str]:
+def start(lake: Lake, settings: Path, instance: str = "dagster", *, held: bool = False) -> subprocess.Popen[str]:
     """`dagster asset materialize` of the encoder, in a process group of its own."""
     home = lake.root / instance
     home.mkdir(exist_ok=True)
@@ -49,7 +56,7 @@ def start(lake: Lake, settings: Path, instance: str = "dagster") -> subprocess.P
         "UQLOB_PROFILE": str(settings),
         "UQLOB_LAKE": str(lake.root),
         "DAGSTER_HOME": str(home),
-        "OMP_NUM_THREADS": "1",
+        **(held_environment(lake.root.parent / "held") if held else {}),
     }
     environment.pop("MLFLOW_TRACKING_URI", None)
     return subprocess.Popen(
@@ -62,12 +69,8 @@ def start(lake: Lake, settings: Path, instance: str = "dagster") -> subprocess.P
     )
 
 
-def wait_for_checkpoint(lake: Lake, process: subprocess.Popen[str], seconds: float = 200) -> None:
-    until = time.monotonic() + seconds
-    while not list(lake.model("encoder", KEY).glob("*/checkpoints/step-*")):
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < until, "no checkpoint in time"
-        time.sleep(0.02)
+def wait_until_training(lake: Lake, process: subprocess.Popen[str]) -> None:
+    wait_until_held(lake.root.parent / "held", 1, lambda: process.poll() is None, lambda: process.stdout.read())
 
 
 def encoder_runs(lake: Lake, settings: Path) -> list:
@@ -76,13 +79,13 @@ def encoder_runs(lake: Lake, settings: Path) -> list:
 
 
 def test_cancelling_checkpoints_and_materialising_again_ends_in_the_same_weights(lake, settings, undisturbed):
-    cancelled = start(lake, settings)
-    wait_for_checkpoint(lake, cancelled)
+    cancelled = start(lake, settings, held=True)
+    wait_until_training(lake, cancelled)
     os.kill(cancelled.pid, signal.SIGINT)
     said, _ = cancelled.communicate(timeout=120)
     assert cancelled.returncode != 0
-    assert "state saved in" in said
-    assert "start it again to go on" in said
+    assert "checkpoint saved in" in said
+    assert "start it again to continue" in said
     assert read_record(lake.model("encoder", KEY)) is None
     (run,) = encoder_runs(lake, settings)
     assert run.info.status == "KILLED"
@@ -91,7 +94,7 @@ def test_cancelling_checkpoints_and_materialising_again_ends_in_the_same_weights
     again = start(lake, settings)
     said, _ = again.communicate(timeout=240)
     assert again.returncode == 0, said
-    assert "going on from step-" in said
+    assert "resuming from step-" in said
     assert read_record(lake.model("encoder", KEY)).weights == undisturbed
     (run,) = encoder_runs(lake, settings)
     assert run.info.status == "FINISHED"
@@ -104,9 +107,8 @@ def test_cancelling_checkpoints_and_materialising_again_ends_in_the_same_weights
 
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_and_leaves_one_marked_run(lake, settings, undisturbed):
-    killed = start(lake, settings)
-    wait_for_checkpoint(lake, killed)
-    time.sleep(0.3)
+    killed = start(lake, settings, held=True)
+    wait_until_training(lake, killed)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=60)
     assert [run.info.status for run in encoder_runs(lake, settings)] == ["RUNNING"]
@@ -132,9 +134,9 @@ def test_a_store_that_goes_away_fails_no_training_and_is_told_later(lake, profil
     said: list[str] = []
     away = Tracking(lake, profile, uri="http://127.0.0.1:9")
     plan = plan_stage(lake, profile, KEY, "encoder")
-    record, url = train_tracked(away, lake, plan, Origin("run", "p", "encoder"), fresh=False, say=said.append)
+    record, url = train_tracked(away, lake, plan, Origin("run", "p", "encoder"), fresh=False, log=said.append)
     assert url is None
-    assert any("does not take" in text for text in said)
+    assert any("upload to MLflow" in text for text in said)
     assert read_record(lake.model("encoder", KEY)) == record
     here = Tracking(lake, profile)
     assert any(path.parent == lake.model("encoder", KEY) for path in here.pending())
@@ -143,7 +145,7 @@ def test_a_store_that_goes_away_fails_no_training_and_is_told_later(lake, profil
     assert run.info.status == "FINISHED"
     told = here.store().client.get_metric_history(run.info.run_id, "train/loss")
     assert sorted(point.step for point in told) == list(range(1, profile.training.pretraining.epochs + 1))
-    assert len(run.data.params) > len(to_dict(profile.training))
+    assert len(run.data.params) > len(asdict(profile.training))
     artefacts = {file.path for file in here.store().client.list_artifacts(run.info.run_id, "checkpoint")}
     assert "checkpoint/weights.safetensors" in artefacts
 
@@ -171,20 +173,20 @@ def test_a_server_that_is_killed_during_training_gets_everything_when_it_is_back
     try:
         tracking = Tracking(lake, profile, uri=f"http://127.0.0.1:{port}")
         origin = Origin("run", "p", "encoder")
-        train_tracked(tracking, lake, plan_stage(lake, profile, KEY, "encoder"), origin, fresh=False, say=print)
+        train_tracked(tracking, lake, plan_stage(lake, profile, KEY, "encoder"), origin, fresh=False, log=print)
         assert tracking.pending() == []
 
         said: list[str] = []
 
-        def say(text: str) -> None:
+        def log(text: str) -> None:
             said.append(text)
             if "training and" in text and server.poll() is None:
                 os.killpg(server.pid, signal.SIGKILL)
                 server.wait()
 
         plan = plan_stage(lake, profile, KEY, "uq_regression")
-        record, _ = train_tracked(tracking, lake, plan, origin, fresh=False, say=say)
-        assert any("does not take" in text for text in said)
+        record, _ = train_tracked(tracking, lake, plan, origin, fresh=False, log=log)
+        assert any("upload to MLflow" in text for text in said)
         assert record == plan.finished()
         assert len(tracking.pending()) == 1
         server = serve()
@@ -200,20 +202,57 @@ def test_a_server_that_is_killed_during_training_gets_everything_when_it_is_back
             os.killpg(server.pid, signal.SIGKILL)
 
 
-def test_fresh_trains_anew_and_an_interruption_of_it_leaves_no_half_model(lake, profile):
+def stop_after(steps: int) -> Callable[[], bool]:
+    """The stop hook of a training that is cut short after some steps."""
+    taken = itertools.count(1)
+    return lambda: next(taken) > steps
+
+
+def test_fresh_trains_anew_and_the_old_model_stays_until_the_new_one_is_finished(lake, profile):
+    from uqlob_models.checkpoints import load_model
     from uqlob_models.outcomes import TrainingInterrupted
 
-    plan = plan_stage(lake, profile, KEY, "encoder")
-    first = train_stage(lake, profile, plan, say=print)
-    steps: list[int] = []
+    plan, home = plan_stage(lake, profile, KEY, "encoder"), lake.model("encoder", KEY)
+    first = train_stage(lake, profile, plan, log=print)
+    for _ in range(2):  # the second one starts from the first step again
+        with pytest.raises(TrainingInterrupted):
+            train_stage(lake, profile, plan, fresh=True, log=print, stop=stop_after(4))
+        assert read_record(home) == first
+        assert why_stale(lake, profile, "encoder", KEY) == ""
+        load_model(first.best, torch.device("cpu"))
+    lines: list[str] = []
+    again = train_stage(lake, profile, plan, log=lines.append)
+    assert any("resuming from step-" in line for line in lines)
+    assert (again.weights, again.version, again.training) == (first.weights, first.version, 2)
+    assert read_record(home) == again
+    assert [path for path in home.iterdir() if path.is_dir()] == [again.directory]
+    assert train_stage(lake, profile, plan, log=print, stop=lambda: pytest.fail("trained again")) == again
 
-    def stop() -> bool:
-        steps.append(1)
-        return len(steps) > 4
 
-    with pytest.raises(TrainingInterrupted):
-        train_stage(lake, profile, plan, fresh=True, say=print, stop=stop)
-    assert read_record(lake.model("encoder", KEY)) is None
-    again = train_stage(lake, profile, plan, say=print)
-    assert again.weights == first.weights
-    assert train_stage(lake, profile, plan, say=print, stop=lambda: pytest.fail("trained again")) == again
+def test_re_executing_a_cancelled_fresh_run_resumes_it(lake, profile, instance, monkeypatch):
+    """In Dagster: the model of before stays in use, and the re-execution has the same run configuration."""
+    from uqlob_pipeline.tracking import asset_runs
+
+    train, stops = asset_runs.train_stage_unlocked, [lambda: False, stop_after(4), lambda: False]
+    requested: list[bool] = []
+
+    def train_until_stopped(*arguments, fresh: bool, **named):
+        requested.append(fresh)
+        return train(*arguments, fresh=fresh, stop=stops[len(requested) - 1], **named)
+
+    monkeypatch.setattr(asset_runs, "train_stage_unlocked", train_until_stopped)
+    fresh = {"ops": {"encoder": {"config": {"fresh": True}}}}
+
+    def materialise(**options) -> dg.ExecuteInProcessResult:
+        return run(lake, profile, instance, "encoder", partition=model_partition(), **options)
+
+    assert materialise().success
+    before = read_record(lake.model("encoder", KEY))
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        materialise(run_config=fresh)
+    assert read_record(lake.model("encoder", KEY)) == before
+    cancelled = instance.get_runs(limit=1)[0]
+    tags = {"dagster/parent_run_id": cancelled.run_id, "dagster/root_run_id": cancelled.run_id}
+    assert materialise(run_config=fresh, tags=tags).success
+    assert requested == [False, True, False]
+    assert read_record(lake.model("encoder", KEY)).training == 2

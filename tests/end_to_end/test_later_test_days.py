@@ -5,10 +5,10 @@ import dagster as dg
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import DAYS, HOURS, SYMBOL, day
-from uqlob_pipeline.partitions import asset_day_key
-from uqlob_pipeline.recorded import recorded_partitions
-from uqlob_pipeline.simulator import MarketSettings, simulate_day
-from uqlob_pipeline.status import why_not_there_or_stale
+from uqlob_pipeline.defs.partitions import asset_day_key
+from uqlob_pipeline.lake.available_days import recorded_partitions
+from uqlob_pipeline.lake.staleness import staleness_by_table
+from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 
 FOLLOWS = ["dataset_profile", "predictions", "threshold_multiplier", "gated_evaluation", "paper_report"]
 
@@ -20,7 +20,7 @@ def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(tra
     later = profile.model_copy(update={"splits": profile.splits.model_copy(update={"test": test})})
 
     def stale(chosen) -> list[str]:
-        asked = why_not_there_or_stale(lake, chosen, recorded_partitions(lake, chosen))
+        asked = staleness_by_table(lake, chosen, recorded_partitions(lake, chosen))
         return [asset for asset, reasons in asked.items() if any(reasons.values())]
 
     def make(*assets: str, partition: str | dg.MultiPartitionKey | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The registered models: complete by themselves, the same numbers in a fresh process, and a champion that only improves."""
+"""The registered models: complete by themselves, the same numbers in a new process, and a champion that never gets worse."""
 
 import dataclasses
 import json
@@ -11,13 +11,23 @@ import pytest
 
 from tests.end_to_end.tiny_market import KEY
 from uqlob_models.checkpoints import load_model
+from uqlob_models.metrics import CLASS_NAMES, class_of
 from uqlob_models.prediction import predict_classification, predict_regression
-from uqlob_pipeline.model_inputs import ALL_SPLITS, gather_inputs, load_windows
-from uqlob_pipeline.model_registry import CHAMPION, PROFILE_TAG, VALIDATION_TAG, current_store, register
-from uqlob_pipeline.stages import plan_stage, read_record
-from uqlob_pipeline.tracked import validation_version
-from uqlob_pipeline.tracking import Tracking
+from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
+from uqlob_pipeline.models.stages import plan_stage, read_record
+from uqlob_pipeline.tracking.asset_runs import _datasets, validation_version
+from uqlob_pipeline.tracking.client import Tracking
+from uqlob_pipeline.tracking.model_registry import (
+    CHAMPION,
+    IN_USE,
+    PROFILE_TAG,
+    VALIDATION_TAG,
+    current_store,
+    register,
+    requirements,
+)
 
+KINDS = {"tokens": np.int32, "continuous": np.float32, "context_displacement": np.float64}
 SERVE = """
 import json, sys
 import mlflow, numpy as np
@@ -28,7 +38,7 @@ instances = dict(np.load(sys.argv[3]))
 found = model.predict(instances)
 assert not any(name.startswith("uqlob_pipeline") for name in sys.modules)
 import uqlob_models
-print(json.dumps({"from": uqlob_models.__file__, "columns": {name: list(map(float, found[name])) for name in found.columns}}))
+print(json.dumps({"from": uqlob_models.__file__, "columns": {name: found[name].tolist() for name in found.columns}}))
 """
 
 
@@ -49,7 +59,7 @@ def instances(dataset, targets, profile, tmp_path_factory):
 
 
 def saved_instances(dataset, targets, size: int, directory):
-    """Windows and context as a caller outside would gather them, in one file."""
+    """Windows and context of the targets in one file, as an external caller would provide them."""
     context = dataset.context(size).windows(targets)
     windows = np.concatenate([context, targets[:, None]], axis=1)
     tokens, continuous = dataset.read(windows.ravel())
@@ -64,39 +74,89 @@ def saved_instances(dataset, targets, size: int, directory):
 
 
 def served(tracking: Tracking, name: str, instances, tmp_path) -> dict:
-    """In an interpreter that sees the installed packages and nothing of this checkout."""
+    """The model's output in an interpreter that has the installed packages and nothing of this checkout."""
     command = [sys.executable, "-P", "-c", SERVE, tracking.uri, name, str(instances)]
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout.splitlines()[-1])
 
 
-def test_the_regression_model_gives_the_same_numbers_in_a_fresh_process(trained, profile, dataset, targets, instances, tmp_path):
+def test_the_regression_model_gives_the_same_numbers_in_a_new_process(trained, profile, dataset, targets, instances, tmp_path):
     lake, _ = trained
     found = served(Tracking(lake, profile), "uqlob-BTC-USD-5s-regression-tiny", instances, tmp_path)
     model = load_model(read_record(lake.model("uq_regression", KEY)).best).uq_model()
-    wanted = predict_regression(model, dataset, targets)
+    expected = predict_regression(model, dataset, targets)
     columns = {name: np.array(values) for name, values in found["columns"].items()}
-    assert columns["mean"] == pytest.approx(wanted.mean, rel=1e-4, abs=1e-5)
-    assert columns["std"] == pytest.approx(wanted.std, rel=1e-5)
-    assert columns["snr"] == pytest.approx(np.abs(wanted.mean) / wanted.std, rel=1e-4, abs=1e-5)
-    assert columns["upper_95"] - columns["mean"] == pytest.approx(1.96 * wanted.std, rel=1e-3)
-    assert columns["mean"] - columns["lower_68"] == pytest.approx(wanted.std, rel=1e-2)
+    assert columns["mean"] == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
+    assert columns["std"] == pytest.approx(expected.std, rel=1e-5)
+    assert columns["snr"] == pytest.approx(np.abs(expected.mean) / expected.std, rel=1e-4, abs=1e-5)
+    assert columns["upper_95"] - columns["mean"] == pytest.approx(1.96 * expected.std, rel=1e-3)
+    assert columns["mean"] - columns["lower_68"] == pytest.approx(expected.std, rel=1e-2)
+    assert found["columns"]["class"] == class_of(expected.mean, 0.0).tolist()
+    assert found["columns"]["class_name"] == [CLASS_NAMES[number] for number in found["columns"]["class"]]
     assert str(lake.mlflow) in found["from"]  # its own copy of the code, not this checkout's
 
 
-def test_the_classification_model_gives_the_same_numbers_in_a_fresh_process(
+def test_the_classification_model_gives_the_same_numbers_in_a_new_process(
     trained, profile, dataset, targets, instances, tmp_path
 ):
     lake, _ = trained
     found = served(Tracking(lake, profile), "uqlob-BTC-USD-5s-classification-tiny", instances, tmp_path)
     model = load_model(read_record(lake.model("uq_classification", KEY)).best).uq_model()
-    wanted = predict_classification(model, dataset, targets).probabilities
+    expected = predict_classification(model, dataset, targets).probabilities
     columns = found["columns"]
     probabilities = np.stack([columns[name] for name in ("p_down", "p_up", "p_stationary")], axis=1)
-    assert probabilities == pytest.approx(wanted, rel=1e-4, abs=1e-6)
-    assert columns["confidence"] == pytest.approx(wanted.max(axis=1), rel=1e-4)
-    assert columns["class"] == wanted.argmax(axis=1).tolist()
+    assert probabilities == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert columns["confidence"] == pytest.approx(expected.max(axis=1), rel=1e-4)
+    assert columns["class"] == expected.argmax(axis=1).tolist()
+    assert columns["class_name"] == [CLASS_NAMES[number] for number in columns["class"]]
+
+
+@pytest.fixture(scope="module", params=["regression", "classification"])
+def model(trained, profile, request):
+    """A registered model, loaded as a caller would."""
+    import mlflow
+
+    tracking = Tracking(trained[0], profile)
+    with current_store(tracking.uri), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        return mlflow.pyfunc.load_model(f"models:/uqlob-BTC-USD-5s-{request.param}-tiny@{IN_USE}")
+
+
+def test_what_cannot_be_forecast_is_refused_with_the_reason(model, instances):
+    from mlflow.exceptions import MlflowException
+
+    def refused(name: str, value: float) -> str:
+        given = {key: array.copy() for key, array in np.load(instances).items()}
+        given[name][(1, *[0] * (given[name].ndim - 1))] = value
+        with pytest.raises(MlflowException) as error:
+            model.predict(given)
+        assert error.value.error_code == "INVALID_PARAMETER_VALUE"
+        return str(error.value)
+
+    assert "continuous[1, 0, 0, 0] is nan, and 1 value(s) in all are not finite" in refused("continuous", np.nan)
+    assert "context_displacement[1, 0] is inf" in refused("context_displacement", np.inf)
+    assert "tokens[1, 0, 0] is 439, and 1 token(s) in all are outside 0 to 438" in refused("tokens", 439)
+    assert "tokens[1, 0, 0] is -1" in refused("tokens", -1)
+
+
+def test_the_input_example_is_not_all_zeros_and_can_be_forecast(model):
+    example = model.input_example
+    given = {name: np.asarray(example[name], dtype=dtype) for name, dtype in KINDS.items()}
+    assert all(np.unique(array).size > 2 for array in given.values())
+    (name,) = model.predict(given)["class_name"]
+    assert name in CLASS_NAMES
+
+
+def test_the_threshold_makes_small_means_stationary(model, instances):
+    if "mean" not in [spec.name for spec in model.metadata.signature.outputs.inputs]:
+        pytest.skip("the classification head has probabilities")
+    given = dict(np.load(instances))
+    mean = model.predict(given)["mean"].to_numpy()
+    threshold = float(np.median(np.abs(mean)))
+    found = model.predict(given, params={"threshold": threshold})
+    assert found["class"].tolist() == class_of(mean, threshold).tolist()
+    assert set(found["class_name"]) >= {"stationary"}
 
 
 def test_nothing_in_the_registered_model_is_pickled_and_it_has_a_signature(trained, profile):
@@ -141,22 +201,23 @@ def champion_after(trained, profile):
 def test_the_champion_moves_only_to_a_model_at_least_as_good(champion_after):
     name = "champion-of-test"
     assert champion_after(name, "a", 0.1) == "a"
-    assert "MLFLOW_TRACKING_URI" not in os.environ  # or every later lake of this process would be told to this store
+    assert "MLFLOW_TRACKING_URI" not in os.environ  # it would redirect every later lake of this process to this store
     assert champion_after(name, "b", 0.05) == "a"
+    assert champion_after.client.get_model_version_by_alias(name, IN_USE).tags["uqlob.version"] == "b"
     assert champion_after(name, "c", 0.1) == "c"
     assert champion_after(name, "c", 0.1) == "c"
-    assert len(champion_after.client.search_model_versions(f"name = '{name}'")) == 3  # the last was known already
+    assert len(champion_after.client.search_model_versions(f"name = '{name}'")) == 3  # the last one was registered already
 
 
-def test_metrics_on_other_validation_data_do_not_compare_and_the_newest_is_champion(champion_after):
+def test_on_other_validation_data_the_newest_version_becomes_champion(champion_after):
     name = "champion-of-other-days"
     assert champion_after(name, "a", 0.1) == "a"
     assert champion_after(name, "b", 0.05, "later days") == "b"
-    assert champion_after(name, "a", 0.1) == "b"  # told again: it is no newer for that
+    assert champion_after(name, "a", 0.1) == "b"  # registering it again does not make it newer
     assert champion_after(name, "c", 0.04, "later days") == "b"
 
 
-def test_models_are_registered_by_profile_with_what_they_were_validated_on(trained, profile):
+def test_models_are_registered_with_their_profile_and_validation_version(trained, profile):
     lake, _ = trained
     client = Tracking(lake, profile).store().client
     found = client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression-tiny", CHAMPION)
@@ -169,6 +230,43 @@ def test_models_are_registered_by_profile_with_what_they_were_validated_on(train
     moved = {name: "other" if name.startswith("train/") else version for name, version in plan.provenance.inputs.items()}
     trained_otherwise = dataclasses.replace(plan, provenance=dataclasses.replace(plan.provenance, inputs=moved))
     assert validation_version(profile, trained_otherwise) == found.tags[VALIDATION_TAG]
+
+
+def test_runs_are_told_apart_by_symbol_horizon_and_head_in_their_parameters(trained, profile):
+    lake, _ = trained
+    store = Tracking(lake, profile).store()
+    heads = {"encoder": "encoder", "uq_regression": "regression", "uq_classification": "classification"}
+    for kind, head in heads.items():
+        (run,) = store.search({"uqlob.kind": kind})
+        assert {name: run.data.params.get(name) for name in ("symbol", "horizon_s", "head")} == {
+            "symbol": "BTC-USD",
+            "horizon_s": "5",
+            "head": head,
+        }
+    (run,) = store.search({"uqlob.kind": "model"})
+    assert (run.data.params["symbol"], run.data.params["horizon_s"]) == ("BTC-USD", "5")
+
+
+def test_the_model_that_predictions_are_made_with_has_its_own_alias(trained, profile):
+    lake, _ = trained
+    client = Tracking(lake, profile).store().client
+    for head in ("regression", "classification"):
+        version = client.get_model_version_by_alias(f"uqlob-BTC-USD-5s-{head}-tiny", IN_USE)
+        assert version.tags["uqlob.version"] == read_record(lake.model(f"uq_{head}", KEY)).version
+
+
+def test_datasets_of_other_horizons_have_other_digests(trained, profile):
+    lake, _ = trained
+    plan = plan_stage(lake, profile, KEY, "uq_regression")
+    ten = dataclasses.replace(plan, key=dataclasses.replace(KEY, horizon_s=10))
+    digests = [{given["digest"] for given in _datasets(lake, chosen)} for chosen in (plan, ten)]
+    assert [len(found) for found in digests] == [2, 2]
+    assert not digests[0] & digests[1]
+
+
+def test_requirements_name_no_local_build(monkeypatch):
+    monkeypatch.setattr("uqlob_pipeline.tracking.model_registry.version", lambda _: "2.13.0+cpu")
+    assert "torch==2.13.0" in requirements()
 
 
 def test_mlflow_holds_every_artefact_of_the_pipeline(trained, profile):

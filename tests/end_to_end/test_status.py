@@ -8,16 +8,16 @@ from pathlib import Path
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import KEY
-from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
-from uqlob_pipeline.status import Notes
+from uqlob_pipeline.cli.status import Notes
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 
-REMEDY = "go into absent_days of [instruments.BTC-USD] in the profile"
+REMEDY = "in absent_days of [instruments.BTC-USD] in the profile"
 
 
 def status(lake: Lake, settings: Path) -> list[str]:
     environment = {**os.environ, "UQLOB_PROFILE": str(settings), "UQLOB_LAKE": str(lake.root), "COLUMNS": "120"}
     environment.pop("DAGSTER_HOME", None)
-    command = [sys.executable, "-m", "uqlob_pipeline", "status"]
+    command = [sys.executable, "-m", "uqlob_pipeline.cli", "status"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -32,7 +32,7 @@ def test_a_missing_day_is_told_once_whole_and_makes_the_report_stale(trained, tm
     said = status(lake, tiny_market.write_profile(tmp_path))
     (note,) = [line for line in said if REMEDY in line]
     number, _, words = note.partition(": ")
-    assert words.startswith(f"{KEY}: cannot be made now: needs the 3 days of train and validation: window_labels")
+    assert words.startswith(f"{KEY}: cannot be made now: needs window_labels of BTC-USD 2026-01-05, which is missing")
     for asset in ("encoder", "uq_regression", "uq_classification", "predictions"):
         assert row(said, asset) == [asset, "0", "1", "0", f"{number} (1)"]
     assert row(said, "paper_report") == ["paper_report", "0", "1", "0", "shows tables that are stale (1)"]

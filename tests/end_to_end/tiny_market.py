@@ -6,13 +6,11 @@ from typing import Any
 
 import dagster as dg
 
-from uqlob_pipeline.assets import evaluation, features, labels, market, models
-from uqlob_pipeline.lake import AssetDay, Lake, ModelKey
-from uqlob_pipeline.partitions import asset_day_key, model_partition_key
-from uqlob_pipeline.profile import Profile, load_profile
-from uqlob_pipeline.simulator import MarketSettings
-from uqlob_pipeline.tracking import Tracking
-from uqlob_pipeline.warehouse import Warehouse
+from uqlob_pipeline.config.profile import Profile, load_profile
+from uqlob_pipeline.defs.build_defs import build_assets, build_resources
+from uqlob_pipeline.defs.partitions import asset_day_key, model_partition_key
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.market.simulator import MarketSettings
 
 SYMBOL = "BTC-USD"
 KEY = ModelKey(SYMBOL, 5)
@@ -20,7 +18,7 @@ FIRST = dt.date(2026, 1, 5)
 DAYS = 4  # two to train on, one to validate, one to test
 HOURS = 0.1
 BY_MODEL = ("encoder", "uq_regression", "uq_classification", "predictions", "threshold_multiplier", "gated_evaluation")
-ASSETS = dg.load_assets_from_modules([market, features, labels, models, evaluation])
+ASSETS = build_assets(load_profile("demo"))
 
 TOML = """
 name = "tiny"
@@ -110,14 +108,14 @@ def day(number: int) -> AssetDay:
 
 
 def simulate(lake: Lake) -> None:
-    from uqlob_pipeline.simulator import simulate_day
+    from uqlob_pipeline.market.simulator import simulate_day
 
     for number in range(DAYS):
         simulate_day(lake.root, SYMBOL, day(number).date, MarketSettings(seed=3, hours=HOURS))
 
 
 def resources(lake: Lake, profile: Profile) -> dict[str, object]:
-    return {"lake": lake, "warehouse": Warehouse(lake), "profile": profile, "tracking": Tracking(lake, profile)}
+    return build_resources(profile, lake)
 
 
 def run(

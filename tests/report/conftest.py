@@ -3,7 +3,7 @@
 import pytest
 from synthetic_lake import fill_lake
 
-from uqlob_pipeline.lake import Lake
+from uqlob_pipeline.lake.layout import Lake
 
 
 @pytest.fixture(scope="session")

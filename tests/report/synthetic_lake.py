@@ -7,9 +7,11 @@ import pyarrow as pa
 
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, multiplier_table
-from uqlob_pipeline.benchmarks.evaluation import TAU, Y_REF, synthetic_predictions
-from uqlob_pipeline.evaluation_tables import MULTIPLIER, write_evaluation
-from uqlob_pipeline.lake import Lake, ModelKey, write_parquet
+from uqlob_pipeline.devtools.bench.metric_speed import TAU, Y_REF, synthetic_predictions
+from uqlob_pipeline.lake.atomic_files import write_parquet
+from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.provenance import Provenance
+from uqlob_pipeline.models.evaluation_files import MULTIPLIER, write_evaluation
 
 PARAMETERS = [
     {"part": "BL 1", "shape": "15x512 -> 64x256", "parameters": 148_416},
@@ -40,7 +42,7 @@ def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int 
             y_ref=Y_REF,
             bootstrap=Bootstrap(replicates=100),
         )
-        write_evaluation(lake, key, tables)
+        write_evaluation(lake, key, tables, Provenance("gated_evaluation", "1", "s").metadata())
     for name, table in dataset_tables(symbols, horizons).items():
         write_parquet(table, lake.dataset_profile / f"{name}.parquet")
     return lake

@@ -1,12 +1,12 @@
-"""Figures draw the tables they are given, for one symbol as for many, and say when the market is simulated."""
+"""Figures show the values of their tables, for one symbol and for many, and name a simulated market."""
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 import pytest
 
 from uqlob_pipeline.report import figures, read_report_inputs
 from uqlob_pipeline.report.figures.style import PALETTE
-from uqlob_pipeline.report.pooling import pool, select
+from uqlob_pipeline.report.pooling import combine
 
 SYMBOLS = ["BTC-USD", "ETH-USD"]
 
@@ -22,34 +22,34 @@ def words(figure) -> str:
     return " | ".join(text.get_text() for text in figure.findobj(Text))
 
 
-def test_gated_curves_are_the_scores(inputs):
-    scores = inputs.evaluations["BTC-USD", 5].scores
+def test_gated_curves_show_the_scores(inputs):
+    scores = pl.DataFrame(inputs.evaluations["BTC-USD", 5].scores)
     figure = figures.figure_gated(scores, "directional_f1", ["BTC-USD"], simulated=True)
     assert len(figure.axes) == 2
     for axes, head in zip(figure.axes, ("regression", "classification"), strict=True):
-        expected = select(scores, head=head, gate_kind="percentile", metric="directional_f1").sort_by("gate")["value"].to_numpy()
+        of_head = scores.filter(head=head, gate_kind="percentile").sort("gate")
+        expected = of_head.filter(metric="directional_f1")["value"].to_numpy()
         assert axes.lines[0].get_ydata() == pytest.approx(expected)
-        reference = select(scores, head=head, gate_kind="percentile", metric="prior_directional_f1").sort_by("gate")
+        reference = of_head.filter(metric="prior_directional_f1")
         dashed = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_ydata())]
         assert dashed[0].get_ydata() == pytest.approx(reference["value"].to_numpy())
     assert "Simulated market" in words(figure)
 
 
 def test_wr2_is_drawn_for_the_regression_head_alone(inputs):
-    figure = figures.figure_gated(inputs.evaluations["BTC-USD", 5].scores, "wr2", ["BTC-USD"])
+    figure = figures.figure_gated(pl.DataFrame(inputs.evaluations["BTC-USD", 5].scores), "wr2", ["BTC-USD"])
     assert "UQ-regression, 5 s" in words(figure)
     assert "UQ-classification" not in words(figure)
     assert "Simulated" not in words(figure)
 
 
 def test_many_symbols_keep_their_colours_and_show_the_pool(inputs):
-    pooled = pool(inputs.evaluations)
-    everything = pa.concat_tables([pooled.scores, *(tables.scores for tables in inputs.evaluations.values())])
-    figure = figures.figure_gated(everything, "accuracy", SYMBOLS)
+    scores = combine(inputs.evaluations).scores
+    figure = figures.figure_gated(scores, "accuracy", SYMBOLS)
     lines = {line.get_label(): line for line in figure.axes[0].lines}
     assert [lines[symbol].get_color() for symbol in SYMBOLS] == list(PALETTE[:2])
-    expected = select(pooled.scores, horizon_s=5, head="regression", gate_kind="percentile", metric="accuracy").sort_by("gate")
-    assert lines["pooled"].get_ydata() == pytest.approx(expected["value"].to_numpy())
+    expected = scores.filter(symbol="pooled", horizon_s=5, head="regression", gate_kind="percentile", metric="accuracy")
+    assert lines["pooled"].get_ydata() == pytest.approx(expected.sort("gate")["value"].to_numpy())
 
 
 def test_misses_are_marked_where_the_outcome_leaves_the_95_interval(inputs):
@@ -68,7 +68,7 @@ def test_misses_are_marked_where_the_outcome_leaves_the_95_interval(inputs):
 
 
 @pytest.mark.parametrize("rows", [1, 3, 30])
-def test_forecast_figures_work_on_a_handful_of_windows(inputs, rows):
+def test_forecast_figures_work_with_few_windows(inputs, rows):
     few = inputs.forecasts["BTC-USD", 10].slice(0, rows)
     assert figures.png(figures.figure_prediction_intervals(few, "BTC-USD", 10))
     assert "SNR" in words(figures.figure_single_forecast(few, "BTC-USD", 10))
@@ -76,12 +76,14 @@ def test_forecast_figures_work_on_a_handful_of_windows(inputs, rows):
 
 def test_other_figures_work_for_one_symbol(inputs):
     tables = inputs.evaluations["BTC-USD", 5]
+    sweep = pl.DataFrame(inputs.multipliers["BTC-USD", 5])
+    proportions, drift = (pl.DataFrame(inputs.dataset_tables[name]) for name in ("class_proportions", "drift"))
     drawn = [
-        figures.figure_reliability(tables.reliability, ["BTC-USD"], simulated=True),
-        figures.figure_risk_coverage(tables.risk_coverage, ["BTC-USD"], simulated=True),
-        figures.figure_threshold_sweep({("BTC-USD", 5): inputs.multipliers["BTC-USD", 5]}, simulated=True),
-        figures.figure_class_proportions(inputs.dataset_tables["class_proportions"], SYMBOLS, simulated=True),
-        figures.figure_drift(inputs.dataset_tables["drift"], SYMBOLS, simulated=True),
+        figures.figure_reliability(pl.DataFrame(tables.reliability), ["BTC-USD"], simulated=True),
+        figures.figure_risk_coverage(pl.DataFrame(tables.risk_coverage), ["BTC-USD"], simulated=True),
+        figures.figure_threshold_sweep({("BTC-USD", 5): sweep}, simulated=True),
+        figures.figure_class_proportions(proportions, SYMBOLS, simulated=True),
+        figures.figure_drift(drift, SYMBOLS, simulated=True),
     ]
     for figure in drawn:
         assert "Simulated market" in words(figure)
@@ -89,14 +91,14 @@ def test_other_figures_work_for_one_symbol(inputs):
 
 
 def test_drawing_twice_gives_the_same_bytes(inputs):
-    drift = inputs.dataset_tables["drift"]
+    drift = pl.DataFrame(inputs.dataset_tables["drift"])
     assert figures.svg(figures.figure_drift(drift)) == figures.svg(figures.figure_drift(drift))
     assert figures.png(figures.figure_drift(drift)) == figures.png(figures.figure_drift(drift))
 
 
-def test_drawing_leaves_matplotlib_as_it_was(inputs):
+def test_drawing_does_not_change_matplotlib_settings(inputs):
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    figures.svg(figures.figure_drift(inputs.dataset_tables["drift"]))
+    figures.svg(figures.figure_drift(pl.DataFrame(inputs.dataset_tables["drift"])))
     assert dict(mpl.rcParams) == before

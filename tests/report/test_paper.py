@@ -59,7 +59,7 @@ def test_what_the_paper_does_not_print_is_none():
 
 
 @pytest.mark.parametrize(("value", "percent"), [(0.36, -40), (0.39, -35), (0.45, 1), (0.50, 30), (0.57, 65), (0.60, 80)])
-def test_cells_are_shaded_as_strongly_as_in_the_paper(value, percent):
+def test_cells_are_shaded_with_the_papers_intensity(value, percent):
     assert intensity("directional_f1", value) == pytest.approx(percent, abs=9)
 
 

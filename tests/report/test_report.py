@@ -1,10 +1,12 @@
-"""The page: every number equals the Parquet behind it, absences are named, and the market is called what it is."""
+"""The page: every number equals its Parquet table, missing parts are listed, and a simulated market is labelled."""
 
 import os
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,12 +14,14 @@ from synthetic_lake import PARAMETERS, SETTINGS, fill_lake
 from typer.testing import CliRunner
 
 from uqlob_models.bootstrap import Bootstrap
-from uqlob_pipeline.lake import Lake, ModelKey
+from uqlob_models.evaluation import EvaluationTables, score_table
+from uqlob_models.gating import GATES, STATISTICS
+from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.report import cells, read_report_inputs
 from uqlob_pipeline.report.page import build_report
-from uqlob_pipeline.report.pooling import pool
-from uqlob_pipeline.report.summary import findings
-from uqlob_pipeline.report.tables import directional_f1_view
+from uqlob_pipeline.report.plain_summary import findings
+from uqlob_pipeline.report.pooling import combine
+from uqlob_pipeline.report.result_tables import directional_f1_view
 
 SHOWN = {
     "directional-f1": cells.two_places,
@@ -28,7 +32,7 @@ SHOWN = {
 
 
 class Page(HTMLParser):
-    """Collects the numbers of the tables, the pictures, and everything that could reach the network or run."""
+    """Collects the numbers of the tables, the images, and every tag and link that could use the network or run code."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,7 +72,8 @@ class Page(HTMLParser):
 
 def inputs_of(lake: Lake, symbols=("BTC-USD", "ETH-USD"), horizons=(5, 10), **changes):
     given = {"simulated": True, "parameters": PARAMETERS, "hyperparameters": SETTINGS, "profile_name": "demo"}
-    return read_report_inputs(lake, list(symbols), list(horizons), **(given | changes))
+    given |= changes
+    return replace(read_report_inputs(lake, list(symbols), list(horizons), simulated=True), **given)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +87,7 @@ def page(report) -> Page:
 
 
 def value_behind(folder: Path, source: str, key: str) -> float:
-    """Look a key up in the Parquet file that the page names, knowing only how keys are spelled."""
+    """The value in the Parquet file `source` at the row and column that `key` spells."""
     rows = pq.ParquetFile(folder / f"{source}.parquet").read().to_pylist()
     parts = key.split("/")
     if source.endswith("_evaluation"):
@@ -96,7 +101,7 @@ def value_behind(folder: Path, source: str, key: str) -> float:
     return next(row[metric] for row in rows if [str(row[name]) for name in names] == where)
 
 
-def test_every_number_in_the_tables_equals_the_parquet_behind_it(report, page):
+def test_every_number_of_the_page_equals_its_parquet_table(report, page):
     indexed: dict[tuple[str, str], float] = {}
     for _, attributes, _ in page.numbers:
         source, key = attributes["data-source"], attributes["data-key"]
@@ -115,12 +120,12 @@ def test_every_number_in_the_tables_equals_the_parquet_behind_it(report, page):
             assert text == SHOWN[view](value)
 
 
-def test_pooled_numbers_of_the_page_are_those_of_the_pooled_predictions(lake, report):
+def test_pooled_numbers_equal_the_metrics_of_the_pooled_predictions(lake, report):
     from sklearn.metrics import f1_score
 
-    from uqlob_models.calibration import regression_class
     from uqlob_models.evaluation import fit_threshold_multiplier, rows_of
-    from uqlob_pipeline.benchmarks.evaluation import TAU
+    from uqlob_models.threshold_multiplier import regression_class
+    from uqlob_pipeline.devtools.bench.metric_speed import TAU
 
     true, predicted, covered = [], [], []
     for symbol in ("BTC-USD", "ETH-USD"):
@@ -144,6 +149,36 @@ def test_pooled_numbers_of_the_page_are_those_of_the_pooled_predictions(lake, re
     assert error == pytest.approx(sum(abs(value - 0.68) for value in own) / 2)
 
 
+def test_pooled_scores_of_three_symbols_are_those_of_their_sums_added_in_order(lake):
+    """Bit for bit: a parallel sum would depend on the order in which threads finish."""
+    found = inputs_of(lake).evaluations
+    evaluations = {
+        (symbol, 5): renamed(found[source], symbol)
+        for symbol, source in (("A-USD", ("BTC-USD", 5)), ("B-USD", ("ETH-USD", 5)), ("C-USD", ("BTC-USD", 10)))
+    }
+    pooled = combine(evaluations, Bootstrap(replicates=0)).scores.filter(symbol="pooled", head="regression")
+    first, second, third = (
+        pl.DataFrame(tables.statistics).filter(head="regression").select(STATISTICS).to_numpy(order="c")
+        for tables in evaluations.values()
+    )
+    sums = ((first + second) + third).reshape(-1, len(GATES), len(STATISTICS))
+    key = {"symbol": "pooled", "horizon_s": 5, "head": "regression"}
+    expected = pl.DataFrame(score_table(sums, Bootstrap(replicates=0), key, conformal=True, extras={}))
+    assert pooled.head(expected.height).equals(expected)
+
+
+def renamed(tables: EvaluationTables, symbol: str) -> EvaluationTables:
+    """The tables of one model as those of another symbol at 5 s."""
+    changed = {}
+    for name, table in vars(tables).items():
+        columns = {"symbol": [symbol] * table.num_rows, "horizon_s": [5] * table.num_rows}
+        values = [
+            pa.array(columns[field.name], field.type) if field.name in columns else table[field.name] for field in table.schema
+        ]
+        changed[name] = pa.table(values, table.schema)
+    return EvaluationTables(**changed)
+
+
 def test_the_page_has_every_table_and_figure(page):
     tables = {"directional-f1", "large-moves", "calibration", "per-class-f1", "by-symbol", "dataset", "thresholds", "parameters"}
     assert tables | {"hyperparameters", "threshold-multiplier", "gating-verdict", "directional-f1-ETH-USD"} <= set(page.views)
@@ -154,7 +189,7 @@ def test_the_page_has_every_table_and_figure(page):
         assert figure in titles
 
 
-def test_the_page_needs_no_network_and_runs_nothing(report, page):
+def test_the_page_uses_no_network_and_no_script(report, page):
     assert not page.tags & {"script", "link", "iframe", "object"}
     assert all(link.startswith(("#", "data:image/svg+xml;base64,")) for link in page.links)
     assert "<script>" not in report.read_text()  # a setting that holds markup is shown as text
@@ -162,7 +197,7 @@ def test_the_page_needs_no_network_and_runs_nothing(report, page):
     assert not re.search(r"url\(|@import", report.read_text())
 
 
-def test_a_simulated_market_is_called_one_wherever_its_numbers_appear(report, page):
+def test_every_table_and_figure_of_a_simulated_market_is_labelled(report, page):
     text = report.read_text()
     assert "Every number of this run comes from simulated order books" in page.text
     figures = re.findall(r'<figure class="item".*?</h3>', text, flags=re.DOTALL)
@@ -171,13 +206,13 @@ def test_a_simulated_market_is_called_one_wherever_its_numbers_appear(report, pa
     assert all("(simulated market)" in image["alt"] for image in page.images)
 
 
-def test_real_data_are_not_called_simulated(lake, tmp_path):
+def test_real_data_are_not_labelled_simulated(lake, tmp_path):
     text = build_report(inputs_of(lake, simulated=False), tmp_path).read_text()
     assert "Real order-book data recorded from Kraken" in text
     assert "imulated market" not in text
 
 
-def test_the_papers_numbers_stand_beside_ours(report):
+def test_the_papers_numbers_are_shown_beside_ours(report):
     def cells_of(key: str) -> list[str]:
         return re.findall(rf'<td [^>]*data-key="{key}".*?</td>', report.read_text())
 
@@ -187,7 +222,7 @@ def test_the_papers_numbers_stand_beside_ours(report):
     assert '<span class="paper">0.904</span>' in coverage
 
 
-def test_absent_symbols_and_horizons_are_named_and_the_rest_is_shown(tmp_path):
+def test_missing_symbols_and_horizons_are_listed_and_the_rest_is_shown(tmp_path):
     lake = fill_lake(tmp_path / "lake", ["ETH-USD"], [5])
     inputs = inputs_of(lake, parameters=None, hyperparameters=None)
     page = Page(build_report(inputs, tmp_path / "report").read_text())
@@ -198,18 +233,18 @@ def test_absent_symbols_and_horizons_are_named_and_the_rest_is_shown(tmp_path):
     assert not any(attributes["data-key"].split("/")[1:2] == ["10"] for _, attributes, _ in page.numbers)
 
 
-def test_the_summary_says_where_gating_adds_skill_and_where_it_does_not(page, tmp_path):
-    assert "raises the lead over the forecaster's own calls placed at random" in page.text
-    assert "In 4 it surely" in page.text
+def test_the_summary_names_the_models_where_gating_adds_skill_and_where_it_does_not(page, tmp_path):
+    assert "raises the lead over the forecaster's own predictions placed at random" in page.text
+    assert "In 4 cases it also" in page.text
     assert "gating adds skill" in page.text
     lake = fill_lake(tmp_path / "lake", ["BTC-USD"], [5], permuted=True)
     useless = Page(build_report(inputs_of(lake, ["BTC-USD"], [5]), tmp_path / "report").read_text())
-    assert "In 0 it surely" in useless.text
+    assert "In 0 cases it also" in useless.text
     assert "gating adds skill" not in useless.text
-    assert "gating does not surely add to what the full set has, for BTC-USD 5 s (regression)" in useless.text
+    assert "gating does not clearly add to the lead of the full set, for BTC-USD 5 s (regression)" in useless.text
 
 
-def test_intervals_are_called_by_the_level_they_were_drawn_with(lake, tmp_path):
+def test_intervals_are_named_by_their_level(lake, tmp_path):
     text = build_report(inputs_of(lake), tmp_path, bootstrap=Bootstrap(replicates=50, level=0.9)).read_text()
     assert "90 % interval +0." in text or "90 % interval 0." in text
     assert "change (90 % interval)" in text
@@ -217,20 +252,18 @@ def test_intervals_are_called_by_the_level_they_were_drawn_with(lake, tmp_path):
     assert "95 % interval 0." not in text
 
 
-def test_stale_tables_are_named_where_the_report_says_what_is_missing(lake):
+def test_stale_tables_are_listed_as_missing(lake):
     reasons = {"BTC-USD 5s": "made with other settings than the profile's", "ETH-USD 5s": "made by other code"}
     stale = {"gated_evaluation": reasons, "dataset_profile": {"dataset_profile": "made by other code"}, "predictions": {}}
-    evaluation, dataset = [said for said in inputs_of(lake, stale=stale).missing() if said.startswith("Stale")]
+    evaluation, dataset = [text for text in inputs_of(lake, stale=stale).missing() if text.startswith("Stale")]
     assert "`gated_evaluation` of BTC-USD 5s, ETH-USD 5s (BTC-USD 5s: made with other settings" in evaluation
     assert "`dataset_profile` (made by other code)" in dataset
 
 
-def test_a_step_of_blocks_is_not_called_the_papers_batch():
-    """Sixteen instances a batch would be shown as the paper's own where a step takes sixty-four targets."""
-    from dataclasses import replace
-
-    from uqlob_pipeline.evaluations import report_inputs
-    from uqlob_pipeline.profile import load_profile
+def test_the_batch_shown_is_the_number_of_targets_per_step():
+    """With block sampling a batch of 16 instances has 64 targets per step, which differs from the paper's 16."""
+    from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.report.build import report_inputs
     from uqlob_pipeline.report.data_tables import hyperparameters_view
 
     paper = load_profile("paper")
@@ -245,10 +278,34 @@ def test_a_step_of_blocks_is_not_called_the_papers_batch():
     assert row(sampling="instances") == ["16", "16", ""]
 
 
-def changed_scores(inputs, change):
-    """The inputs with every row of their scores put through `change`."""
-    from dataclasses import replace
+def test_settings_of_a_schedule_that_was_not_chosen_are_not_shown_as_this_runs():
+    from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.report.build import report_inputs
+    from uqlob_pipeline.report.data_tables import hyperparameters_view, settings_view
 
+    paper = load_profile("paper")
+
+    def shown(kind):
+        schedule = replace(paper.training.regression.schedule, kind=kind)
+        stage = replace(paper.training.regression, schedule=schedule)
+        profile = paper.model_copy(update={"training": replace(paper.training, regression=stage)})
+        settings = report_inputs(Lake("/nonexistent"), profile).hyperparameters
+        table = {row[1].text: [cell.text for cell in row[2:]] for row in hyperparameters_view(settings).rows}
+        named = [row[0].text for row in settings_view(settings).rows if row[0].text.startswith("training.regression.schedule.")]
+        return table, {name.rpartition(".")[2] for name in named}
+
+    table, settings = shown("one_cycle")
+    assert table["Learning-rate schedule"] == ["one_cycle", "warmup_restarts", "differs"]
+    for name in ("Linear warm-up (steps)", "Restarts: first period (steps)", "Restarts: peak decay"):
+        assert table[name][0] == "not used"
+    assert settings == {"kind", "one_cycle_rise", "one_cycle_start", "one_cycle_end"}
+    table, settings = shown("warmup_restarts")
+    assert table["Linear warm-up (steps)"] == ["10000", "10000", ""]
+    assert "one_cycle_rise" not in settings
+
+
+def changed_scores(inputs, change):
+    """The inputs with `change` applied to every row of their scores."""
     changed = {}
     for key, tables in inputs.evaluations.items():
         rows = [change(row) for row in tables.scores.to_pylist()]
@@ -256,30 +313,55 @@ def changed_scores(inputs, change):
     return replace(inputs, evaluations=changed)
 
 
-def test_without_intervals_the_summary_says_that_it_cannot_tell(lake, tmp_path):
-    """No replicates, and coverage as it should be: nothing fails, and nothing is known to work."""
+def test_without_intervals_the_summary_calls_gating_unknown(lake, tmp_path):
+    """No bootstrap replicates, nominal coverage: nothing fails, and nothing is known to work."""
 
     def without_interval(row):
         nominal = {"cov68": 0.68, "cov95": 0.95}.get(row["metric"], row["value"])
         return row | {"lower": None, "upper": None, "value": nominal}
 
     inputs = changed_scores(inputs_of(lake), without_interval)
-    own = pa.concat_tables([tables.scores for tables in inputs.evaluations.values()])
-    pooled = pool(inputs.evaluations, Bootstrap(replicates=0)).scores
-    gating, where_not = findings(inputs, cells.Scores(pa.concat_tables([pooled, own])))[-2:]
-    assert "Whether gating works cannot be told for BTC-USD 5 s (regression), BTC-USD 5 s (class" in where_not.sentences[0]
-    assert not any("Nowhere" in sentence for sentence in where_not.sentences)
+    combined = combine(inputs.evaluations, Bootstrap(replicates=0))
+    gating, where_not = findings(inputs, cells.Scores(combined.scores))[-2:]
+    assert "Whether gating works is unknown for BTC-USD 5 s (regression), BTC-USD 5 s (class" in where_not.sentences[0]
+    assert not any("No failure" in sentence for sentence in where_not.sentences)
+    assert any("too few forecasts to tell whether coverage is nominal" in sentence for sentence in where_not.sentences)
     assert where_not.tone == "plain"
     assert gating.tone == "plain"
-    assert "In 4 there is no interval, so that this cannot be told." in gating.sentences
+    assert "In 4 cases there is no interval, so this is unknown." in gating.sentences
 
 
-def test_a_head_that_never_gets_a_direction_right_is_shown(lake):
+def test_a_coverage_is_called_nominal_only_within_one_point_and_both_levels_are_shown_before_and_after(lake):
+    """92.2 % is not nominal for 95 %."""
+    given = {"cov68": (0.683, 0.67, 0.70), "cov95": (0.922, 0.905, 0.938), "cov68_conformal": (0.769, 0.74, 0.80)}
+    given["cov95_conformal"] = (0.93, 0.90, 0.96)
+
+    def covering(row):
+        return row | dict(zip(("value", "lower", "upper"), given[row["metric"]], strict=True)) if row["metric"] in given else row
+
+    inputs = changed_scores(inputs_of(lake), covering)
+    scores = cells.Scores(pl.DataFrame(pa.concat_tables([tables.scores for tables in inputs.evaluations.values()])))
+    pooled = {("pooled", *key[1:]): row for key, row in scores.rows.items() if key[0] == "BTC-USD"}
+    scores.rows.update(pooled)
+    coverage = next(finding for finding in findings(inputs, scores) if finding.heading == "Is coverage nominal?")
+    text = " ".join(coverage.sentences)
+    assert "As forecast, the 68 % interval contains the outcome in 68.3 % at 5 s (nominal)" in text
+    assert "As forecast, the 95 % interval contains the outcome in 92.2 % at 5 s (too narrow)" in text
+    after = "After conformal recalibration on the calibration half, the"
+    assert f"{after} 68 % interval contains the outcome in 76.9 % at 5 s (too wide)" in text
+    assert f"{after} 95 % interval contains the outcome in 93.0 % at 5 s (undecided)" in text
+    assert "within 1 percentage point" in text
+    assert coverage.tone == "mixed"
+    where_not = " ".join(findings(inputs, scores)[-1].sentences)
+    assert "Coverage is not nominal for BTC-USD 5 s (92.2 % for 95 %)" in where_not
+
+
+def test_a_head_with_a_directional_f1_of_zero_is_shown(lake):
     def hopeless(row):
         return row | {"value": 0.0} if (row["head"], row["metric"]) == ("classification", "directional_f1") else row
 
     inputs = changed_scores(inputs_of(lake), hopeless)
-    scores = cells.Scores(pa.concat_tables([tables.scores for tables in inputs.evaluations.values()]))
+    scores = cells.Scores(combine(inputs.evaluations, Bootstrap(replicates=0)).scores)
     view = directional_f1_view(scores, [5], "BTC-USD")
     assert [cell.text for cell in view.headings[1]] == ["", "UQ-regression", "UQ-classification"]
     assert "0.00" in [cell.text for cell in view.rows[0]]
@@ -287,8 +369,6 @@ def test_a_head_that_never_gets_a_direction_right_is_shown(lake):
 
 def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, lake):
     complete = inputs_of(lake)
-    from dataclasses import replace
-
     import pyarrow.compute as pc
 
     only = {
@@ -302,7 +382,7 @@ def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, 
     assert not any("/classification/" in attributes["data-key"] for _, attributes, _ in page.numbers)
 
 
-def test_building_twice_gives_the_same_bytes_and_leaves_nothing_behind(lake, report, tmp_path):
+def test_building_twice_gives_the_same_bytes_and_no_other_files(lake, report, tmp_path):
     again = build_report(inputs_of(lake), tmp_path)
     assert again.read_bytes() == report.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["index.html", "tables"]
@@ -310,11 +390,13 @@ def test_building_twice_gives_the_same_bytes_and_leaves_nothing_behind(lake, rep
         assert (tmp_path / "tables" / name).read_bytes() == (report.parent / "tables" / name).read_bytes()
 
 
-def test_an_evaluation_written_in_part_is_neither_read_nor_called_current(lake, tmp_path, monkeypatch):
-    """A process killed between any two of its files: what is asked is still the evaluation before, and nothing mixes the two."""
-    from uqlob_pipeline import evaluation_tables
-    from uqlob_pipeline.evaluation_tables import evaluation_made, made_apart, read_evaluation, write_evaluation
-    from uqlob_pipeline.lake import Provenance, write_parquet
+def test_a_partly_written_evaluation_is_neither_read_nor_current(lake, tmp_path, monkeypatch):
+    """Wherever the process is killed between two files, no reader sees a mixture of the old and the new evaluation."""
+    from uqlob_pipeline.lake.atomic_files import write_parquet
+    from uqlob_pipeline.lake.provenance import Provenance
+    from uqlob_pipeline.lake.staleness import version_on_disk
+    from uqlob_pipeline.models import evaluation_files
+    from uqlob_pipeline.models.evaluation_files import read_evaluation, write_evaluation
 
     tables = read_evaluation(lake, ModelKey("BTC-USD", 5))
     before, after = (Provenance("gated_evaluation", version, "s") for version in ("1", "2"))
@@ -322,7 +404,7 @@ def test_an_evaluation_written_in_part_is_neither_read_nor_called_current(lake, 
         key = ModelKey("BTC-USD", 5 + survives)
         own = Lake(tmp_path)
         write_evaluation(own, key, tables, before.metadata())
-        assert evaluation_made(own, key) == before
+        assert version_on_disk(own, "gated_evaluation", key) == before.data_version
         written = []
 
         def killed(table, path, metadata, written=written, survives=survives):
@@ -331,22 +413,21 @@ def test_an_evaluation_written_in_part_is_neither_read_nor_called_current(lake, 
             written.append(path)
             write_parquet(table, path, metadata)
 
-        monkeypatch.setattr(evaluation_tables, "write_parquet", killed)
+        monkeypatch.setattr(evaluation_files, "write_parquet", killed)
         with pytest.raises(KeyboardInterrupt):
             write_evaluation(own, key, tables, after.metadata())
         monkeypatch.undo()
-        assert len(made_apart(own, key)) == survives
-        assert evaluation_made(own, key) is None
+        assert version_on_disk(own, "gated_evaluation", key) is None
         assert read_evaluation(own, key) is None
         write_evaluation(own, key, tables, after.metadata())
-        assert evaluation_made(own, key) == after
+        assert version_on_disk(own, "gated_evaluation", key) == after.data_version
         assert read_evaluation(own, key) is not None
 
 
-def test_the_command_rebuilds_the_page_and_says_what_is_missing(tmp_path):
+def test_the_command_rebuilds_the_page_and_lists_what_is_missing(tmp_path):
     import typer
 
-    from uqlob_pipeline.report.command import report as command
+    from uqlob_pipeline.cli.report import report as command
 
     app = typer.Typer()
     app.command()(command)

@@ -1,4 +1,4 @@
-"""Whatever store this machine tracks in, tests do not."""
+"""Tests never use the tracking store that this machine is configured with."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a table of the report is made of: cells that know where their value stands, and scores looked up by their key."""
+"""Parts of the report's tables: cells with the source of their value, and scores looked up by their key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import POOLED
@@ -37,6 +37,15 @@ class Heading:
     span: int = 1
     css: str = ""
 
+    @classmethod
+    def left(cls, text: str) -> Heading:
+        return cls(text, css="left")
+
+    @classmethod
+    def group(cls, text: str, span: int = 1) -> Heading:
+        """The first column of a group, or the heading above one."""
+        return cls(text, span, "group")
+
 
 @dataclass(frozen=True)
 class View:
@@ -47,45 +56,30 @@ class View:
     caption: str
     headings: Sequence[Sequence[Heading]]
     rows: Sequence[Sequence[Cell]]
-    compares: bool = False  # with the paper: the page explains the small grey numbers
-    folded: bool = False  # shown when asked for
+    compares: bool = False  # with the paper; the page then explains the small grey numbers
+    folded: bool = False  # collapsed until the reader opens it
 
     @property
     def dense(self) -> bool:
         return len(self.rows[0]) > 24 if self.rows else False
 
 
-def two_places(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def three_places(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def signed(value: float) -> str:
-    return f"{value:+.2f}"
-
-
-def whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def general(value: float) -> str:
-    return f"{value:.3g}"
+two_places: Formatter = "{:.2f}".format
+three_places: Formatter = "{:.3f}".format
+signed: Formatter = "{:+.2f}".format
+whole: Formatter = "{:,.0f}".format
+general: Formatter = "{:.3g}".format
 
 
 class Scores:
-    """Scores by symbol, horizon, head, kind of gate, gate and metric."""
+    """Value, lower and upper bound and retained forecasts, by symbol, horizon, head, kind of gate, gate and metric."""
 
-    def __init__(self, table: pa.Table, level: float = Bootstrap.level) -> None:
-        self.interval = f"{100 * level:g} % interval"  # what the bounds are called
-        names = ("symbol", "horizon_s", "head", "gate_kind", "gate", "metric")
-        columns = [table[name].to_pylist() for name in names]
-        measured = [table[name].to_pylist() for name in ("value", "lower", "upper", "retained")]
-        self.rows: dict[ScoreKey, tuple[float | None, float | None, float | None, int]] = dict(
-            zip(zip(*columns, strict=True), zip(*measured, strict=True), strict=True)
-        )
+    def __init__(self, scores: pl.DataFrame, level: float = Bootstrap.level) -> None:
+        self.interval = f"{100 * level:g} % interval"  # the name of the bounds
+        key = ["symbol", "horizon_s", "head", "gate_kind", "gate", "metric"]
+        self.rows: dict[ScoreKey, tuple[float | None, float | None, float | None, int]] = scores.select(
+            *key, "value", "lower", "upper", "retained"
+        ).rows_by_key(key, unique=True)
 
     def get(self, *key: Any) -> float | None:
         found = self.rows.get(key)
@@ -98,8 +92,8 @@ class Scores:
     def cell(
         self, key: ScoreKey, show: Formatter, *, compare: float | None = None, shade: str = "", interval: bool = False
     ) -> Cell:
-        """One score; `compare` is the paper's number, `shade` the paper's table whose colours it takes; `interval` is shown
-        in place of the paper's number."""
+        """One score. `compare` is the paper's number, or with `interval` the bounds; `shade` names the paper's table whose
+        colours it takes."""
         found = self.rows.get(key)
         beside = show(compare) if compare is not None else ""
         if found is None or (value := found[0]) is None:
@@ -115,7 +109,7 @@ class Scores:
 
 
 def shading(percent: float) -> str:
-    """The paper's green and red, in hues that carry black text."""
+    """The paper's green and red, light enough for black text."""
     red, green, blue = (34, 160, 84) if percent >= 0 else (222, 73, 56)
     return f"rgba({red}, {green}, {blue}, {abs(percent) / 100 * 0.85:.3f})"
 

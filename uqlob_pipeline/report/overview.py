@@ -1,53 +1,62 @@
-"""The few numbers that a terminal shows at the end of a run: coverage and gated F1, beside the paper's."""
+"""The summary that a terminal shows at the end of a run: coverage and gated F1 beside the paper's numbers."""
 
+from typing import Any
+
+import polars as pl
 from rich.table import Table
 
 from uqlob_models.evaluation import HEADS
-from uqlob_pipeline.evaluation_tables import read_evaluation
-from uqlob_pipeline.lake import Lake, ModelKey
-from uqlob_pipeline.profile import Profile
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.table_registry import model_keys
+from uqlob_pipeline.models.evaluation_files import read_evaluation
+from uqlob_pipeline.report.cells import Scores
 from uqlob_pipeline.report.paper import printed
 
 GATES = (0, 50, 90)
 
 
 def overview_table(lake: Lake, profile: Profile) -> Table:
-    """A row a model and head: coverage of the intervals, directional macro F1 at three gates, and what chance would give."""
+    """One row per model and head: test windows, interval coverage, directional macro F1 at three gates, share-matched reference.
+
+    Each score has half the width of its 95 % block-bootstrap interval beside it.
+    """
     market = "simulated market: its numbers show that the machinery works, nothing more" if profile.simulated else "test days"
     table = Table(
-        title=f"Gated evaluation, {market}", caption="reference: share-matched directional F1 of the most confident 10 %"
+        title=f"Gated evaluation, {market}",
+        caption="±: half of the 95 % interval; reference: share-matched directional F1 of the most confident 10 %",
     )
-    for column in ("model", "head", "cov68", "cov95", "F1 all", "F1 top 50 %", "F1 top 10 %", "reference", "paper all / 50 / 10"):
-        table.add_column(column, justify="left" if column in ("model", "head") else "right")
-    for symbol in profile.symbols:
-        for horizon in profile.evaluation.horizons_s:
-            evaluation = read_evaluation(lake, ModelKey(symbol, horizon))
-            if evaluation is None:
+    headings = ("model", "head", "windows", "cov68", "cov95", "F1 all", "F1 top 50 %", "F1 top 10 %", "reference")
+    for column in (*headings, "paper all / 50 / 10"):
+        table.add_column(column, justify="left" if column in ("model", "head") else "right", no_wrap=True)
+    for key in model_keys(profile):
+        evaluation = read_evaluation(lake, key)
+        if evaluation is None:
+            continue
+        scores = Scores(pl.DataFrame(evaluation.scores))
+        for head in HEADS:
+            of_head = (key.symbol, key.horizon_s, head, "percentile")
+            if (*of_head, 0, "directional_f1") not in scores.rows:
                 continue
-            scores = {
-                (row["head"], row["metric"], row["gate"]): row["value"]
-                for row in evaluation.scores.to_pylist()
-                if row["gate_kind"] == "percentile"
-            }
-            for head in HEADS:
-                if (head, "directional_f1", 0) not in scores:
-                    continue
-                beside = [printed("directional_f1", head, horizon, "directional_f1", gate) for gate in GATES]
-                table.add_row(
-                    f"{symbol} {horizon}s",
-                    head,
-                    _shown(scores.get((head, "cov68", 0))),
-                    _shown(scores.get((head, "cov95", 0))),
-                    *(_shown(scores.get((head, "directional_f1", gate))) for gate in GATES),
-                    _shown(_difference(scores, head)),
-                    " / ".join(_shown(value, 2) for value in beside),
-                )
+            best = scores.get(*of_head, 90, "directional_f1")
+            lead = scores.get(*of_head, 90, "directional_f1_over_share")
+            reference = None if best is None or lead is None else best - lead
+            beside = [printed("directional_f1", head, key.horizon_s, "directional_f1", gate) for gate in GATES]
+            table.add_row(
+                str(key),
+                head,
+                f"{scores.rows[*of_head, 0, 'directional_f1'][3]:,}",
+                *(_with_interval(scores, *of_head, 0, metric) for metric in ("cov68", "cov95")),
+                *(_with_interval(scores, *of_head, gate, "directional_f1") for gate in GATES),
+                _shown(reference),
+                " / ".join(_shown(value, 2) for value in beside),
+            )
     return table
 
 
-def _difference(scores: dict[tuple[str, str, int], float | None], head: str) -> float | None:
-    score, over = scores.get((head, "directional_f1", 90)), scores.get((head, "directional_f1_over_share", 90))
-    return None if score is None or over is None else score - over
+def _with_interval(scores: Scores, *key: Any) -> str:
+    bounds = scores.bounds(*key)
+    return _shown(scores.get(*key)) + (f" ±{(bounds[1] - bounds[0]) / 2:.3f}" if bounds else "")
 
 
 def _shown(value: float | None, digits: int = 3) -> str:

@@ -1,7 +1,7 @@
-"""The page: tables, figures and summary put into one HTML file that opens from disk with nothing beside it.
+"""The page: tables, figures and summary in one HTML file that opens from disk without other files.
 
-The Parquet files behind its numbers are written next to it, in `tables/`; a cell's `data-source` and `data-key` name the
-file and the row that its `data-value` comes from.
+The Parquet files behind its numbers are written beside it, in `tables/`; a cell's `data-source` and `data-key` name the
+file and the row of its `data-value`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jinja2
+import polars as pl
 import pyarrow as pa
 
 from uqlob_models.bootstrap import Bootstrap
-from uqlob_models.evaluation import EvaluationTables
-from uqlob_pipeline.lake import atomic_path, write_parquet
-from uqlob_pipeline.report import data_tables, figures, tables
+from uqlob_pipeline.lake.atomic_files import atomic_path, write_parquet
+from uqlob_pipeline.report import data_tables, figures
+from uqlob_pipeline.report import result_tables as tables
 from uqlob_pipeline.report.cells import Scores, View
-from uqlob_pipeline.report.inputs import ReportInputs
 from uqlob_pipeline.report.paper import paper
-from uqlob_pipeline.report.pooling import pool
-from uqlob_pipeline.report.summary import cards, findings
+from uqlob_pipeline.report.plain_summary import cards, findings
+from uqlob_pipeline.report.pooling import CombinedTables, combine
+from uqlob_pipeline.report.report_inputs import ReportInputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on the page, with what it shows in words."""
+    """A figure on the page, with its caption."""
 
     name: str
     title: str
@@ -49,31 +50,26 @@ class Picture:
 class Section:
     name: str
     title: str
-    about: str
     items: list[View | Picture]
 
 
 def build_report(
     inputs: ReportInputs, output: Path, *, bootstrap: Bootstrap | None = None, progress: Progress | None = None
 ) -> Path:
-    """Write `index.html` and the tables behind it into `output`; the page replaces its predecessor at once or not at all."""
-    say = progress or (lambda step: None)
-    say("pooling over symbols")
+    """Write `index.html` and its tables into `output`; the page is replaced atomically."""
+    log = progress or (lambda step: None)
+    log("pooling over symbols")
     bootstrap = bootstrap or Bootstrap()
-    pooled = pool(inputs.evaluations, bootstrap)
-    own = pa.concat_tables([inputs.evaluations[key].scores for key in sorted(inputs.evaluations)])
-    behind = report_tables(inputs, pooled, own)
-    everything = pa.concat_tables([pooled.scores, own])
-    scores = Scores(everything, bootstrap.level)
-    horizons = inputs.present_horizons
+    combined = combine(inputs.evaluations, bootstrap)
+    scores = Scores(combined.scores, bootstrap.level)
     sections = []
-    for section in _sections(inputs, pooled, everything, scores):
-        say(section.title.lower())
+    for section in _sections(inputs, combined, scores):
+        log(section.title.lower())
         sections.append(section)
     page = _template().render(
         title=paper()["title"],
         inputs=inputs,
-        cards=cards(scores, horizons),
+        cards=cards(scores, inputs.present_horizons),
         findings=findings(inputs, scores),
         missing=inputs.missing(),
         interval=scores.interval,
@@ -81,7 +77,7 @@ def build_report(
         style=(Path(__file__).parent / "page.css").read_text(),
         is_picture=lambda item: isinstance(item, Picture),
     )
-    for name, table in behind.items():
+    for name, table in report_tables(inputs, combined.pooled_scores).items():
         write_parquet(table, output / "tables" / f"{name}.parquet")
     path = output / "index.html"
     with atomic_path(path) as temporary:
@@ -89,9 +85,10 @@ def build_report(
     return path
 
 
-def report_tables(inputs: ReportInputs, pooled: EvaluationTables, own: pa.Table) -> dict[str, pa.Table]:
-    """Every table that a number on the page is looked up in, by the name of its file."""
-    found = {"pooled_evaluation": pooled.scores, "gated_evaluation": own, **inputs.dataset_tables}
+def report_tables(inputs: ReportInputs, pooled_scores: pa.Table) -> dict[str, pa.Table]:
+    """The tables behind the numbers of the page, by file name."""
+    own = pa.concat_tables([tables.scores for _, tables in sorted(inputs.evaluations.items())])
+    found = {"pooled_evaluation": pooled_scores, "gated_evaluation": own, **inputs.dataset_tables}
     if inputs.multipliers:
         sweeps = []
         for (symbol, horizon), sweep in sorted(inputs.multipliers.items()):
@@ -105,16 +102,12 @@ def report_tables(inputs: ReportInputs, pooled: EvaluationTables, own: pa.Table)
     return found
 
 
-def _sections(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table, scores: Scores) -> Iterator[Section]:
+def _sections(inputs: ReportInputs, combined: CombinedTables, scores: Scores) -> Iterator[Section]:
     symbols, horizons = inputs.present_symbols, inputs.present_horizons
-    yield Section("forecasts", "What a forecast looks like", "", list(_forecast_pictures(inputs, symbols[:1])))
-    yield Section(
-        "calibration",
-        "Can the intervals be believed?",
-        "",
-        [tables.calibration_view(scores, horizons), *_calibration(inputs, pooled)],
-    )
-    yield Section("gating", "What confidence buys", "", list(_gating(inputs, pooled, everything, scores)))
+    yield Section("forecasts", "Example forecasts", list(_forecast_pictures(inputs, symbols[:1])))
+    calibration: list[View | Picture] = [tables.calibration_view(scores, horizons), *_calibration(inputs, combined)]
+    yield Section("calibration", "Calibration of the intervals", calibration)
+    yield Section("gating", "Scores by confidence gate", list(_gating(inputs, combined, scores)))
     by_symbol: list[View | Picture] = [tables.symbol_view(scores, symbols, horizons)]
     for symbol in symbols:
         its_horizons = [horizon for horizon in horizons if (symbol, horizon) in inputs.evaluations]
@@ -122,53 +115,51 @@ def _sections(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Tab
             tables.directional_f1_view(scores, its_horizons, symbol),
             tables.large_moves_view(scores, its_horizons, symbol),
         ]
-        if symbol != symbols[0]:  # the first one's are in the first section
+        if symbol != symbols[0]:  # the first symbol is in the first section
             by_symbol += _forecast_pictures(inputs, [symbol], single=False)
-    yield Section("symbols", "Symbol by symbol", "", by_symbol)
-    yield Section("data", "Data and labels", "", list(_data(inputs, scores)))
-    yield Section("model", "Model and settings", "", list(_model(inputs)))
+    yield Section("symbols", "Symbol by symbol", by_symbol)
+    yield Section("data", "Data and labels", list(_data(inputs, scores)))
+    yield Section("model", "Model and settings", list(_model(inputs)))
 
 
 def _forecast_pictures(inputs: ReportInputs, symbols: list[str], *, single: bool = True) -> Iterator[Picture]:
     for (symbol, horizon), forecasts in sorted(inputs.forecasts.items()):
-        if symbol not in symbols or not forecasts.num_rows:
+        if symbol not in symbols or forecasts.is_empty():
             continue
         if single:
             figure = figures.figure_single_forecast(forecasts, symbol, horizon, simulated=inputs.simulated)
             caption = (
-                "The model sees only what lies before t and returns a Gaussian for t + h. Shown is the test window whose SNR is "
-                "nearest to the 90th percentile: one that the top-decile gate just keeps."
+                "From the data before t the model predicts a Gaussian for t + h. Shown is the test window whose SNR is "
+                "nearest to the 90th percentile, the limit of the top-decile gate."
             )
             yield Picture(f"single-forecast-{symbol}", "One forecast", caption, figure)
         figure = figures.figure_prediction_intervals(forecasts, symbol, horizon, simulated=inputs.simulated)
-        caption = "Consecutive windows from the middle of the middle test day, not chosen for their looks."
+        caption = "Consecutive windows from the middle of the middle test day, chosen by position alone."
         yield Picture(f"intervals-{symbol}", f"Prediction intervals, {symbol}", caption, figure)
 
 
-def _calibration(inputs: ReportInputs, pooled: EvaluationTables) -> Iterator[Picture]:
-    parts = [inputs.evaluations[key].reliability for key in sorted(inputs.evaluations)]
-    reliability = pa.concat_tables([*parts, pooled.reliability])
-    if reliability.num_rows:
-        figure = figures.figure_reliability(reliability, inputs.present_symbols, simulated=inputs.simulated)
+def _calibration(inputs: ReportInputs, combined: CombinedTables) -> Iterator[Picture]:
+    if not combined.reliability.is_empty():
+        figure = figures.figure_reliability(combined.reliability, inputs.present_symbols, simulated=inputs.simulated)
         caption = (
-            "Top: on the dashed line the intervals hold what they promise; below it they are too narrow. Middle: a flat PIT "
-            "histogram is right, a hump means too wide, horns mean tails heavier than a Gaussian's. Bottom: predicted against "
-            "observed error in bins of predicted uncertainty."
+            "Top: on the dashed line the coverage is nominal; below it the intervals are too narrow. Middle: a flat PIT "
+            "histogram is ideal, a hump means too wide, peaks at both ends mean tails heavier than a Gaussian's. Bottom: "
+            "predicted against observed error in bins of predicted uncertainty."
         )
         yield Picture("reliability", "Reliability, PIT and error by uncertainty", caption, figure)
 
 
-def _gating(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table, scores: Scores) -> Iterator[View | Picture]:
+def _gating(inputs: ReportInputs, combined: CombinedTables, scores: Scores) -> Iterator[View | Picture]:
     symbols, horizons = inputs.present_symbols, inputs.present_horizons
     yield tables.directional_f1_view(scores, horizons)
-    reference = "Dashed: guessing with the class shares of the retained subset. Dotted: the same calls placed at random."
+    reference = "Dashed: guessing with the class shares of the retained subset. Dotted: the same predictions placed at random."
     whole = f" Black: all symbols pooled, with a {scores.interval} from the block bootstrap." if len(symbols) > 1 else ""
     for metric, name, caption in (
         ("directional_f1", "Directional macro F1 against the gate", reference + whole),
         ("wr2", "Magnitude-weighted R² against the gate", "UQ-regression. Higher is better; 0 is the weighted mean." + whole),
     ):
-        if any(key[5] == metric for key in scores.rows):
-            figure = figures.figure_gated(everything, metric, symbols, simulated=inputs.simulated)
+        if metric in combined.scores["metric"]:
+            figure = figures.figure_gated(combined.scores, metric, symbols, simulated=inputs.simulated)
             yield Picture(f"gated-{metric}", name, caption, figure)
     yield tables.large_moves_view(scores, horizons)
     yield tables.per_class_view(scores, horizons)
@@ -176,34 +167,32 @@ def _gating(inputs: ReportInputs, pooled: EvaluationTables, everything: pa.Table
         ("macro_f1", "Three-class macro F1 against the gate"),
         ("accuracy", "Three-class accuracy against the gate"),
     ):
-        figure = figures.figure_gated(everything, metric, symbols, simulated=inputs.simulated)
+        figure = figures.figure_gated(combined.scores, metric, symbols, simulated=inputs.simulated)
         yield Picture(f"gated-{metric}", name, reference + whole, figure)
-    curves = pa.concat_tables(
-        [*(inputs.evaluations[key].risk_coverage for key in sorted(inputs.evaluations)), pooled.risk_coverage]
-    )
-    figure = figures.figure_risk_coverage(curves, symbols, simulated=inputs.simulated)
+    figure = figures.figure_risk_coverage(combined.risk_coverage, symbols, simulated=inputs.simulated)
     caption = (
-        "Error rate of the most confident forecasts; dotted is the error of all of them, where a useless ranking would stay."
+        "Error rate of the most confident forecasts. Dotted: the error rate of all, where an uninformative ranking would stay."
     )
     yield Picture("risk-coverage", "Risk-coverage", caption, figure)
 
 
 def _data(inputs: ReportInputs, scores: Scores) -> Iterator[View | Picture]:
-    found = inputs.dataset_tables
+    found = {name: pl.DataFrame(table) for name, table in inputs.dataset_tables.items()}
     if "dataset" in found:
         yield data_tables.dataset_view(found["dataset"])
     if "thresholds" in found:
         yield data_tables.thresholds_view(found["thresholds"])
-    if "class_proportions" in found and found["class_proportions"].num_rows:
+    if "class_proportions" in found and not found["class_proportions"].is_empty():
         figure = figures.figure_class_proportions(found["class_proportions"], inputs.symbols, simulated=inputs.simulated)
         yield Picture("class-proportions", "Class proportions", "Percent of windows in each class, by split.", figure)
-    if "drift" in found and found["drift"].num_rows:
+    if "drift" in found and not found["drift"].is_empty():
         figure = figures.figure_drift(found["drift"], inputs.symbols, simulated=inputs.simulated)
         caption = "Absolute difference of class shares between training and test. The dotted line marks ten points."
         yield Picture("drift", "Class drift", caption, figure)
     if inputs.multipliers:
-        yield data_tables.multipliers_view(inputs.multipliers, scores)
-        figure = figures.figure_threshold_sweep(inputs.multipliers, simulated=inputs.simulated)
+        sweeps = {key: pl.DataFrame(sweep) for key, sweep in inputs.multipliers.items()}
+        yield data_tables.multipliers_view(sweeps, scores)
+        figure = figures.figure_threshold_sweep(sweeps, simulated=inputs.simulated)
         yield Picture("k-star", "Sweep of the threshold multiplier", "On the calibration half alone.", figure)
 
 

@@ -14,7 +14,7 @@ def paper() -> dict[str, Any]:
 
 
 def printed(table: str, head: str, horizon_s: int, metric: str, gate: int | None = None) -> float | None:
-    """What the paper prints for a score of the pool; None where it prints nothing. `gate` is a percentile or a tier."""
+    """The number that the paper prints for a pooled score, or None. `gate` is a percentile or a tier."""
     values = paper()[table].get(head, {}).get(str(horizon_s), {}).get(metric)
     if gate is None or values is None:
         return values

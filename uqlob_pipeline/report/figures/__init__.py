@@ -1,12 +1,14 @@
-"""Every figure of the report as a function from tables to a matplotlib `Figure`, so that MLflow and Dagster can show them too."""
+"""Every figure of the report, as a function from polars frames to a matplotlib `Figure`. MLflow and Dagster show them too."""
 
-from uqlob_pipeline.report.figures.calibration import figure_reliability, figure_threshold_sweep
-from uqlob_pipeline.report.figures.dataset import figure_class_proportions, figure_drift
-from uqlob_pipeline.report.figures.forecasts import figure_prediction_intervals, figure_single_forecast
-from uqlob_pipeline.report.figures.gating import figure_gated, figure_risk_coverage
+from uqlob_pipeline.report.figures.calibration_figures import figure_reliability, figure_threshold_sweep
+from uqlob_pipeline.report.figures.dataset_figures import figure_class_proportions, figure_drift
+from uqlob_pipeline.report.figures.forecasts_figures import figure_prediction_intervals, figure_single_forecast
+from uqlob_pipeline.report.figures.gating_figures import figure_gated, figure_risk_coverage
+from uqlob_pipeline.report.figures.market_figures import figure_calibration, figure_stylised_facts
 from uqlob_pipeline.report.figures.style import png, svg
 
 __all__ = [
+    "figure_calibration",
     "figure_class_proportions",
     "figure_drift",
     "figure_gated",
@@ -14,6 +16,7 @@ __all__ = [
     "figure_reliability",
     "figure_risk_coverage",
     "figure_single_forecast",
+    "figure_stylised_facts",
     "figure_threshold_sweep",
     "png",
     "svg",

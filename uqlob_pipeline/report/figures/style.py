@@ -1,4 +1,7 @@
-"""One look for every figure: a colour-blind-safe palette, quiet axes, and a note where the market is simulated."""
+"""The style of every figure: a colour-blind-safe palette, plain axes, and a note on figures of a simulated market.
+
+matplotlib is imported inside functions, to keep it out of the code server.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ SETTINGS = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the house style, and leave matplotlib's own settings as they were."""
+    """Apply the settings within the block and restore matplotlib's own after it."""
     import matplotlib as mpl
 
     with mpl.rc_context(SETTINGS):
@@ -62,7 +65,7 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(rows: int, columns: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, np.ndarray]:
-    """A figure that no window system knows of, and its axes as a grid."""
+    """A figure without a window, and its axes as a grid."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -76,20 +79,19 @@ def symbol_colours(symbols: Sequence[str]) -> dict[str, str]:
 
 
 def finish(figure: Figure, simulated: bool) -> Figure:
-    """Say on the figure itself that the market is simulated, as figures travel without their page."""
+    """Write on the figure that the market is simulated: figures are also shown without their page."""
     if simulated:
         figure.text(0.995, 0.995, SIMULATED, ha="right", va="top", fontsize=7.5, color=FAINT, style="italic")
     return figure
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """One legend for all panels, in one row where it fits and in two even ones where it does not."""
+    """One legend for all panels, in one row if it fits, otherwise in two."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        room = int(figure.get_figwidth() / 1.3)
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=len(labels) if len(labels) <= room else -(-len(labels) // 2)
-        )
+        fits = len(labels) <= int(figure.get_figwidth() / 1.3)
+        columns = len(labels) if fits else -(-len(labels) // 2)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def svg(figure: Figure) -> bytes:

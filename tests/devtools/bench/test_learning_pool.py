@@ -1,0 +1,35 @@
+"""The pool of `uqlob bench learning`: means over markets, with the bounds that follow from theirs."""
+
+import pytest
+
+from uqlob_pipeline.devtools.bench.learning import pool, targets
+
+
+def report(shift: float, *, windows: int = 100, lower: float | None = -0.03) -> dict:
+    gain = {"value": 0.1 + shift, "lower": 0.1 + shift - 0.03, "upper": 0.1 + shift + 0.03}
+    null = {"value": shift, "lower": lower, "upper": 0.05}
+    context = {"gain_over_no_context": 0.1, "gain_over_shuffled_labels": 0.05 + shift, "spread_of_seeds": 0.02}
+    return {
+        "encoder": {"over_prior": 0.1 + shift, "over_boosting": 0.0},
+        "regression": {"cov68": 0.68 + shift, "cov95": 0.95, "top_decile_gain": gain},
+        "context": {"regime_on": context, "regime_off": {**context, "gain_over_shuffled_labels": 0.01}},
+        "null_market": {"top_decile_gain_over_share": null},
+        "windows": {"test": windows},
+    }
+
+
+def test_figures_are_means_and_bounds_shrink_with_the_number_of_markets():
+    pooled = pool([report(0.0), report(0.02), report(0.04), report(0.02)])
+    assert pooled["encoder"]["over_prior"] == pytest.approx(0.12)
+    gain = pooled["regression"]["top_decile_gain"]
+    assert gain["value"] == pytest.approx(0.12)
+    assert gain["upper"] - gain["value"] == pytest.approx(0.03 / 2)  # four markets halve the interval
+    assert pooled["test_windows"] == 400
+
+
+def test_targets_are_judged_on_the_pool_and_a_missing_bound_meets_none():
+    assert all(targets(pool([report(0.0), report(0.02)])).values())
+    judged = targets(pool([report(0.0), report(0.02, lower=None)]))
+    assert not judged["no gating gain over the share-matched reference on the null market"]
+    wide = targets(pool([report(0.2), report(0.0)]))
+    assert not wide["cov68 on test days between 0.63 and 0.73"]

@@ -1,0 +1,62 @@
+"""`uqlob bench market`: how figures are judged, against numbers worked out by hand."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from uqlob_pipeline.devtools.bench.market_fidelity import against_paper, share_against_paper, targets_met
+from uqlob_pipeline.devtools.bench.market_learning import Scored, pooled_directional_f1
+from uqlob_pipeline.devtools.commands import app
+
+
+def test_a_ratio_is_met_up_to_its_tolerance() -> None:
+    assert against_paper(1.5, 2.0, 0.25) == {"value": 1.5, "paper": 2.0, "ratio": 0.75, "met": True}
+    assert not against_paper(1.4, 2.0, 0.25)["met"]
+    assert share_against_paper(0.75, 0.70)["met"]
+    assert not share_against_paper(0.76, 0.70)["met"]
+
+
+def test_directional_f1_of_the_most_confident_by_hand() -> None:
+    scored = Scored(true=np.array([1, 0, 2, 1]), score=np.array([0.9, -0.8, 0.1, -0.3]), threshold=0.2)
+    # Predicted: up, down, stationary, down. Up: precision 1, recall 1/2. Down: precision 1/2, recall 1.
+    assert scored.directional_f1() == pytest.approx(2 / 3)
+    assert scored.directional_f1(0.5) == 1.0
+    assert scored.sign_accuracy() == pytest.approx(2 / 3)
+
+
+def test_each_market_keeps_its_own_most_confident() -> None:
+    loud = Scored(np.array([1, 0]), np.array([0.9, -0.8]), 0.0)
+    quiet = Scored(np.array([0, 1]), np.array([0.02, 0.01]), 0.0)
+    # Kept: the first of each, an up that is up and an up that is down.
+    assert pooled_directional_f1([loud, quiet], 0.5) == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_targets_name_the_symbol_and_what_was_missed() -> None:
+    near, far = against_paper(1.0, 1.0, 0.1), against_paper(2.0, 1.0, 0.1)
+    found = {"events_per_second": near, "ratio_30_5": far, "sigma_lr": {"5": near, "10": far}, "y_ref": {"5": near}}
+    report = {"symbols": {"LTC-USD": {**found, "stationary_share": {"5": {"value": 0.3}}}}}
+    assert targets_met(report) == {
+        "LTC-USD: event rate within 5 %": True,
+        "LTC-USD: sigma_LR within 15 % at all horizons": False,
+        "LTC-USD: ratio 30 s / 5 s within 10 %": False,
+        "LTC-USD: y_ref within 25 % at all horizons": True,
+    }
+
+
+def test_the_command_prints_one_json_object() -> None:
+    words = ["bench", "market", "--json", "--symbols", "LTC-USD", "--seeds", "21", "--hours", "1", "--facts-hours", "0.5"]
+    result = CliRunner().invoke(app, [*words, "--no-learning", "--null-hours", "1", "--null-symbols", "LTC-USD"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    found = report["symbols"]["LTC-USD"]
+    assert set(found["sigma_lr"]) == {"5", "10", "15", "30"}
+    assert found["events_per_second"]["paper"] == 39
+    assert len(found["stylised_facts"]["response_ticks"]) == 6
+    assert len(report["null_market"]["LTC-USD"]["tests"]) == 28
+    assert report["targets"]
+
+
+def test_seeds_that_are_no_numbers_are_refused() -> None:
+    assert CliRunner().invoke(app, ["bench", "market", "--seeds", "many"]).exit_code == 2

@@ -1,0 +1,70 @@
+"""Metrics of a model on labelled targets. Training selects the best model by them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uqlob_models import metrics
+from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.dataset import WindowDataset
+from uqlob_models.encoders import Encoder
+from uqlob_models.model import UqModel
+from uqlob_models.prediction import Members, context_sensitivity, predict_classification, predict_encoder, predict_regression
+
+# The metric of early stopping and of the best checkpoint. Higher is better.
+SELECTION_METRIC: dict[Objective, str] = {
+    "pretraining": "macro_f1",
+    "regression": "weighted_r2",
+    "classification": "macro_f1",
+}
+
+
+def validate(
+    model: Encoder | Members, dataset: WindowDataset, targets: NDArray[np.int64], config: TrainingConfig
+) -> dict[str, float]:
+    """Metrics of labelled targets. A non-finite forecast is an error, not a bad score.
+
+    The forecasts of an ensemble are those of its mixture, its context sensitivity is the mean over its members.
+    """
+    if isinstance(model, Encoder):
+        return _class_metrics(dataset, targets, predict_encoder(model, dataset, targets).probabilities)
+    context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
+    members = [model] if isinstance(model, UqModel) else model
+    sensitivity = {"context_sensitivity": 0.0}
+    if config.head.context:
+        sensitivities = [context_sensitivity(member, dataset, targets, context_y) for member in members]
+        sensitivity = {name: float(np.mean([one[name] for one in sensitivities])) for name in sensitivities[0]}
+    if members[0].kind == "classification":
+        probabilities = predict_classification(model, dataset, targets, context_y=context_y).probabilities
+        return {**_class_metrics(dataset, targets, probabilities), **sensitivity}
+    forecast = predict_regression(model, dataset, targets, context_y=context_y)
+    _require_finite(dataset, targets, np.stack([forecast.mean, forecast.std], axis=1))
+    y, mean, std, delta = dataset.y[targets], forecast.mean, forecast.std, dataset.delta[targets]
+    return {
+        "weighted_r2": metrics.weighted_r2(y, mean, dataset.y_ref, config.loss.p, config.loss.w_max),
+        "nlpd": metrics.nlpd(y, mean, std),
+        "coverage_68": metrics.coverage(y, mean, std, 0.68),
+        "coverage_95": metrics.coverage(y, mean, std, 0.95),
+        "directional_f1": metrics.directional_f1(dataset.label[targets], metrics.class_of(mean, delta)),
+        "mean_std": float(std.mean()),
+        **sensitivity,
+    }
+
+
+def _class_metrics(dataset: WindowDataset, targets: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict[str, float]:
+    _require_finite(dataset, targets, probabilities)
+    true, predicted = dataset.label[targets], probabilities.argmax(axis=1)
+    likelihood = probabilities[np.arange(len(true)), true]
+    return {
+        "macro_f1": metrics.macro_f1(true, predicted),
+        "directional_f1": metrics.directional_f1(true, predicted),
+        "log_loss": float(-np.log(np.maximum(likelihood, np.finfo(np.float64).tiny)).mean()),
+    }
+
+
+def _require_finite(dataset: WindowDataset, targets: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+    bad = ~np.isfinite(values).all(axis=1)
+    if bad.any():
+        example = ", ".join(dataset.describe(targets[bad][:3]))
+        raise FloatingPointError(f"{int(bad.sum())} of {len(targets)} forecasts are not finite, for example of {example}")

@@ -1,1 +1,0 @@
-"""Asset checks, one module a group of assets."""

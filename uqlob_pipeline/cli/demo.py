@@ -1,0 +1,75 @@
+"""`uqlob demo`: the whole pipeline on the simulated market."""
+
+from typing import TYPE_CHECKING
+
+from uqlob_pipeline.cli.materialize import run
+from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.config.profile import Profile
+    from uqlob_pipeline.lake.layout import Lake
+
+
+def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
+    """Simulate the profile's market and run the whole DAG on it, then print the results and where to look.
+
+    Interrupted and started again, it resumes; once finished, a second call takes seconds.
+    """
+    with open_workplace(lake, profile) as workplace:
+        _run_demo(workplace)
+
+
+def _run_demo(workplace: Workplace) -> None:
+    # Imported here so that other commands start fast; likewise below.
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from uqlob_pipeline.cli.parallel import cores
+    from uqlob_pipeline.cli.planning import Choice
+    from uqlob_pipeline.config.profile import ProfileError
+    from uqlob_pipeline.lake.atomic_files import sweep_temporaries
+
+    settings, place = workplace.profile, workplace.lake
+    if settings.simulation is None:
+        raise ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
+    from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
+
+    sweep_temporaries(place.root)
+    chosen = settings.simulation
+    market = MarketSettings(
+        seed=chosen.seed,
+        hours=chosen.hours,
+        events_per_second=chosen.events_per_second,
+        signal=chosen.signal,
+        regime=chosen.regime,
+        shift=chosen.shift,
+    )
+    days = [(symbol, day) for symbol in settings.symbols for day in settings.days(symbol, "train", "validation", "test")]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    events = 0
+    with Progress(*columns, console=Console()) as progress, ThreadPoolExecutor(cores()) as pool:
+        task = progress.add_task("simulating asset-days", total=len(days))
+        written = [pool.submit(simulate_day, place.root, symbol, day, market) for symbol, day in days]
+        try:
+            for done in as_completed(written):  # the market's machine code runs without the interpreter's lock
+                events += done.result().events
+                progress.advance(task)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.root}/raw", flush=True)
+    run(workplace, Choice())
+    _summary(place, settings)
+
+
+def _summary(lake: "Lake", profile: "Profile") -> None:
+    from rich.console import Console
+
+    from uqlob_pipeline.report.overview import overview_table
+
+    console = Console(width=max(Console().width, 156))  # narrower, the table would break its words
+    console.print(overview_table(lake, profile))
+    console.print(f"report   {lake.report / 'index.html'}", highlight=False, soft_wrap=True)
+    console.print("look     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)

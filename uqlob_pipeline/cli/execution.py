@@ -1,0 +1,115 @@
+"""Runs what was planned on the Dagster instance that the UI shows, in this process or in one process per model."""
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+
+from uqlob_pipeline.cli.parallel import make_room_in_pool, run_in_parallel, trainings_at_once
+from uqlob_pipeline.cli.planning import BOOK_EVENTS, Choice, MaterializeFailed, Run, check_choice, days_not_taken, legs, runs_for
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.instance import TERMINAL_RUN_CONFIG
+from uqlob_pipeline.defs.orphaned_runs import PROCESS_TAG, end_orphaned_runs
+from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.process_identity import process_identity
+
+
+def materialize_choice(
+    defs: dg.Definitions,
+    lake: Lake,
+    profile: Profile,
+    choice: Choice,
+    log: Callable[[str], None],
+    instance: dg.DagsterInstance,
+    profile_name: str | None = None,
+) -> int:
+    """Bring the chosen part of the DAG up to date; returns the number of runs.
+
+    `profile_name` is how the processes that train in parallel load the same profile.
+    """
+    check_choice(profile, choice)
+    for line in days_not_taken(lake, profile, choice):
+        log(line)
+    job = defs.resolve_implicit_global_asset_job_def()
+    for orphan in end_orphaned_runs(instance):
+        log(f"run {orphan[:8]} was killed before it ended; resuming")
+    count = 0
+    for leg in legs(choice):
+        runs = runs_for(leg, lake, profile, choice)
+        at_once = trainings_at_once(profile, len(runs)) if leg[0].grain == "model" else 1
+        if at_once > 1:
+            _run_models(runs, lake, choice, at_once, log, instance, profile_name)
+            count += len(runs)
+            continue
+        for number, run in enumerate(runs, 1):
+            started = time.monotonic()
+            place = f" ({number} of {len(runs)})" if len(runs) > 1 else ""
+            log(f"{run.title}{place}: {'; '.join(sorted(run.reasons))}")
+            result = job.execute_in_process(
+                instance=instance,
+                asset_selection=[dg.AssetKey(name) for name in run.tables],
+                run_config=_run_config(run, choice),
+                raise_on_error=False,
+                tags={PROCESS_TAG: process_identity(), **run.range_tags()},
+                partition_key=run.partition_key(),
+            )
+            count += 1
+            for check in result.get_asset_check_evaluations():
+                if not check.passed:
+                    what = f"{check.asset_key.to_user_string()} {check.check_name}"
+                    log(f"  {check.severity.value.lower()}: {what}: {check.description}")
+            if not result.success:
+                raise MaterializeFailed(f"{run.title} failed: {failure_of(result)} (run {result.run_id})")
+            log(f"  done in {time.monotonic() - started:.1f} s")
+    return count
+
+
+def _run_models(
+    runs: list[Run],
+    lake: Lake,
+    choice: Choice,
+    at_once: int,
+    log: Callable[[str], None],
+    instance: dg.DagsterInstance,
+    profile_name: str | None,
+) -> None:
+    """Run this command once per model, in parallel: the runs share the instance, and resume where they were."""
+    make_room_in_pool(instance, at_once)
+    log(f"{len(runs)} models, {at_once} at a time")
+    failed = run_in_parallel({run.title: _command(run, lake, choice, profile_name) for run in runs}, at_once, log)
+    if failed:
+        raise MaterializeFailed("; ".join(f"{title} failed: {why}" for title, why in failed.items()))
+
+
+def _command(run: Run, lake: Lake, choice: Choice, profile_name: str | None) -> list[str]:
+    (key,) = run.keys
+    assert isinstance(key, ModelKey)
+    options = {
+        "--lake": str(lake.root),
+        "--select": ",".join(run.tables),
+        "--symbols": key.symbol,
+        "--horizons": str(key.horizon_s),
+        **({"--profile": profile_name} if profile_name else {}),
+    }
+    return ["materialize", *itertools.chain(*options.items()), *(["--force"] if choice.force else [])]
+
+
+def _run_config(run: Run, choice: Choice) -> dict[str, Any]:
+    if BOOK_EVENTS not in run.tables:
+        return TERMINAL_RUN_CONFIG
+    return {**TERMINAL_RUN_CONFIG, "ops": {BOOK_EVENTS: {"config": {"verify_all": choice.verify_all}}}}
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
+    """The message of the failed step, without Dagster's stack."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return data.user_failure_data.description
+            if data.error is not None:
+                cause = data.error.cause or data.error
+                return cause.message.strip()
+    return "see the run in the Dagster UI"

@@ -1,0 +1,111 @@
+"""`uqlob import`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from uqlob_pipeline.market.importer.streams import ImportReport
+
+
+def import_dumps(
+    files: Annotated[
+        list[Path], typer.Argument(help="JSONL dumps: plain, .gz or .zst; symbols, channels and days may be mixed.")
+    ],
+    lake: Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="The lake's directory (default: ./lake).")] = None,
+    profile: Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")] = None,
+) -> None:
+    """Import Kraken dumps into the lake's raw layout: one file per channel, symbol and day.
+
+    The files are one stream, in the order of their first messages. The stream is cut at midnight, and the new day begins with
+    the book as a snapshot, so that each asset-day can be replayed alone. A file without a snapshot continues from the dumps
+    that the lake has.
+    Importing the same dump twice changes nothing. A dump that has grown replaces its earlier import.
+    Afterwards: uqlob materialize --select book_events.
+    """
+    # Imported here so that other commands start fast; likewise below.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.lake.available_days import left_out
+    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.market.importer import import_dumps as importer
+
+    console = Console()
+    try:
+        settings, target = load_profile(profile), Lake(lake)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TransferSpeedColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console, transient=True) as progress:
+            tasks = {file: progress.add_task(file.name, total=_estimated_size(file)) for file in dict.fromkeys(files)}
+            reports = importer.import_dumps(
+                target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen)
+            )
+            written: set[Path] = set()
+            for report in reports:
+                progress.remove_task(tasks[Path(report.source)])
+                _show(console, report, target.root)
+                written |= {(target.root / path).parent for path in report.written}
+        imported = [day for day in target.recorded_days() if written & {target.raw("level3", day), target.raw("book", day)}]
+        for line in left_out(settings, imported):
+            console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    except (importer.ImportFailed, ProfileError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from error
+    except OSError as error:
+        console.print(
+            f"{error.filename or target.root}: {error.strerror or error}. Files imported before this one are complete, and no "
+            f"partial file was left. Free some space or repair the cause, then import again",
+            style="red",
+            markup=False,
+            highlight=False,
+        )
+        raise typer.Exit(1) from error
+
+
+def _estimated_size(file: Path) -> int:
+    """The decompressed size, estimated for compressed files: dumps compress by a factor of about eight."""
+    return file.stat().st_size * (8 if file.suffix in (".gz", ".zst") else 1) if file.is_file() else 0
+
+
+def _show(console: "Console", report: "ImportReport", root: Path) -> None:
+    if report.already_there:
+        console.print(f"{report.source}: imported before, nothing to do ({len(report.written)} files)")
+        return
+    console.print(f"{report.source}: {report.lines:,} lines into {len(report.written)} files below {root}")
+    for path, lines in sorted(report.written.items()):
+        console.print(f"  {path}  {lines:,} lines", highlight=False)
+    if report.snapshots_made:
+        console.print(f"  {report.snapshots_made} midnight snapshot(s) written from the running book")
+    if report.replaced:
+        console.print(f"  replaces its earlier, shorter import ({', '.join(report.replaced)})")
+    for warning in _warnings(report, root):
+        console.print(f"  {warning}", style="yellow", markup=False, highlight=False)
+
+
+def _warnings(report: "ImportReport", root: Path) -> list[str]:
+    warnings = []
+    if report.truncated is not None:
+        warnings.append(
+            f"{report.source} breaks off after line {report.truncated:,}: {report.break_reason}. The lines before that "
+            f"were imported. Import the whole file when you have it; it will replace this one"
+        )
+    if report.before_snapshot:
+        warnings.append(
+            f"{report.before_snapshot:,} updates cannot be replayed, because no snapshot precedes them in this dump or in the "
+            f"lake: {'; '.join(sorted(report.unstarted))}. If you have the dump from before, import both: "
+            f"uqlob import BEFORE {report.source}"
+        )
+    if report.unreadable:
+        lines = ", ".join(map(str, report.unreadable[:5]))
+        warnings.append(f"{len(report.unreadable):,} lines could not be read (line {lines}); see {root}/quarantine/import")
+    return warnings

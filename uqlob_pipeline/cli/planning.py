@@ -1,0 +1,150 @@
+"""What has to run: which tables of which partitions are missing or stale, and how they group into Dagster runs.
+
+Missing and stale tables are made in the DAG's order: one run per range of consecutive days, per symbol and per model.
+"""
+
+import datetime as dt
+import itertools
+from dataclasses import dataclass, field
+
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.day_ranges import range_tags, stretches
+from uqlob_pipeline.defs.jobs import partition_key
+from uqlob_pipeline.lake.available_days import left_out, recorded_partitions
+from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.staleness import provenance_on_disk, why_stale
+from uqlob_pipeline.lake.table import Key, Table
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, keys_of, verified_all
+
+BOOK_EVENTS = "book_events"
+
+
+class MaterializeFailed(Exception):
+    """A run failed, or what was chosen is not there to be made; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of the DAG; empty means everything that is there."""
+
+    assets: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = ()
+    first: dt.date | None = None
+    last: dt.date | None = None
+    horizons: tuple[int, ...] = ()
+    force: bool = False
+    verify_all: bool = False  # every checksum of book_events, instead of the profile's sample
+
+    def holds(self, day: AssetDay) -> bool:
+        """Whether the day is of the chosen symbols and within the chosen range."""
+        after, before = self.first is None or day.date >= self.first, self.last is None or day.date <= self.last
+        return after and before and (not self.symbols or day.symbol in self.symbols)
+
+    @property
+    def in_words(self) -> str:
+        """The symbols and the range as part of a sentence; empty where neither is chosen."""
+        parts = [f"of {', '.join(self.symbols)}"] if self.symbols else []
+        if self.first:
+            parts.append(f"from {self.first} to {self.last}" if self.last else f"from {self.first} on")
+        elif self.last:
+            parts.append(f"up to {self.last}")
+        return " ".join(parts)
+
+
+@dataclass
+class Run:
+    """One Dagster run: some tables for a range of partitions."""
+
+    tables: list[str]
+    keys: list[Key]
+    reasons: set[str] = field(default_factory=set)
+
+    @property
+    def title(self) -> str:
+        if isinstance(self.keys[0], AssetDay):
+            days = [key.date for key in self.keys if isinstance(key, AssetDay)]
+            span = f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days)} days"
+            return f"{', '.join(self.tables)}: {self.keys[0].symbol} {span}"
+        where = "" if self.keys[0] is None else f": {self.keys[0]}"
+        return f"{', '.join(self.tables)}{where}"
+
+    def partition_key(self) -> str | None:
+        """The run's only partition; None for a range of days and for unpartitioned tables."""
+        return partition_key(self.keys[0]) if len(self.keys) == 1 else None
+
+    def range_tags(self) -> dict[str, str]:
+        days = [key for key in self.keys if isinstance(key, AssetDay)]
+        return range_tags(days) if days else {}
+
+
+def chosen_days(lake: Lake, profile: Profile, choice: Choice) -> list[AssetDay]:
+    """The recorded asset-days of the profile's symbols within the choice."""
+    return [day for day in recorded_partitions(lake, profile) if choice.holds(day)]
+
+
+def days_not_taken(lake: Lake, profile: Profile, choice: Choice) -> list[str]:
+    """Which dumps of the chosen days are left out, or that there is none at all."""
+    if not any(leg[0].grain == "day" for leg in legs(choice)):
+        return []
+    recorded = [day for day in lake.recorded_days() if choice.holds(day)]
+    if recorded:
+        return left_out(profile, recorded)
+    empty = f"in {lake.root / 'raw'}: bring some in with uqlob import or uqlob record"
+    return [f"no recorded asset-day {choice.in_words or empty}"]
+
+
+def nothing_to_do(lake: Lake, profile: Profile, choice: Choice) -> str:
+    """The closing message where no run was needed; empty where `days_not_taken` explained it."""
+    if not days_not_taken(lake, profile, choice):
+        return "everything chosen is current"
+    return "everything else chosen is current" if chosen_days(lake, profile, choice) else ""
+
+
+def legs(choice: Choice) -> list[list[Table]]:
+    """The chosen tables in the DAG's order, those together that have the same grain and so can share a run."""
+    chosen = [table for table in ASSET_TABLES if not choice.assets or table.name in choice.assets]
+    return [list(leg) for _, leg in itertools.groupby(chosen, key=lambda table: table.grain)]
+
+
+def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> list[Run]:
+    """What would have to run now for one leg. What comes after a stale table is made from it, and so is stale too."""
+    symbols = list(choice.symbols) or profile.symbols
+    horizons = list(choice.horizons) or list(profile.evaluation.horizons_s)
+    by_tables: dict[tuple[str, ...], dict[Key, str]] = {}
+    for key in keys_of(leg[0], symbols, chosen_days(lake, profile, choice), horizons):
+        for place, table in enumerate(leg):
+            why = "requested" if choice.force else why_stale(lake, profile, table.name, key)
+            if not why and choice.verify_all and table.name == BOOK_EVENTS and isinstance(key, AssetDay):
+                why = why_not_all_verified(lake, key)
+            if why:
+                by_tables.setdefault(tuple(t.name for t in leg[place:]), {})[key] = why
+                break
+    runs = []
+    for tables, stale in by_tables.items():
+        days = [key for key in stale if isinstance(key, AssetDay)]
+        parts: list[list[Key]] = [list(together) for together in stretches(days)] if days else [[key] for key in stale]
+        runs += [Run(list(tables), part, {stale[key] for key in part}) for part in parts]
+    return runs
+
+
+def check_choice(profile: Profile, choice: Choice) -> None:
+    """Refuse what the profile or the DAG lacks while nothing has run yet."""
+    known = [table.name for table in ASSET_TABLES]
+    unknown = set(choice.assets) - set(known)
+    if unknown:
+        raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    for symbol in choice.symbols:
+        profile.instrument(symbol)
+    trained, labelled = profile.evaluation.horizons_s, profile.labels.horizons_s
+    for horizon in choice.horizons:
+        if horizon not in trained:
+            raise MaterializeFailed(
+                f"horizon {horizon} s is not in profile '{profile.name}' (it has {', '.join(map(str, trained))}): "
+                f"add it to evaluation.horizons_s{'' if horizon in labelled else ' and labels.horizons_s'}"
+            )
+
+
+def why_not_all_verified(lake: Lake, day: AssetDay) -> str:
+    """Empty where the day was replayed with every checksum verified."""
+    provenance = provenance_on_disk(lake, BOOK_EVENTS, day)
+    return "" if provenance is not None and verified_all(provenance) else "only a sample of its checksums was verified"

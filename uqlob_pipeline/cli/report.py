@@ -1,0 +1,35 @@
+"""`uqlob report`: rebuilds the report from the lake, without training or predicting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    profile: Annotated[str | None, typer.Option(help="Built-in profile or path; default: UQLOB_PROFILE, else demo.")] = None,
+    lake: Annotated[Path | None, typer.Option(help="Root of the lake; default: UQLOB_LAKE, else ./lake.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where to write; default: report/ in the lake.")] = None,
+) -> None:
+    """Rebuild the report from the lake, and list what is missing from it."""
+    # Imported here to keep the start of other commands fast.
+    from rich.console import Console
+
+    from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.staleness import NotReady
+    from uqlob_pipeline.report.build import write_report
+
+    console = Console(stderr=True)
+    try:
+        settings = load_profile(profile)
+        with console.status("report") as status:
+            done = write_report(Lake(lake), settings, output, progress=lambda step: status.update(f"report: {step}"))
+    except (ProfileError, NotReady) as error:
+        console.print(f"[red]{error}[/red]")
+        raise typer.Exit(2 if isinstance(error, ProfileError) else 1) from None
+    for sentence in done.inputs.missing():
+        console.print(f"[yellow]missing[/yellow] {sentence}")
+    typer.echo(str(done.page))

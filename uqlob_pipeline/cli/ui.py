@@ -1,0 +1,162 @@
+"""`uqlob ui`: starts and stops the Dagster webserver, its daemon and the MLflow UI on loopback."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.tracking.client import Tracking
+
+HOST = "127.0.0.1"
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _in_use(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 (loopback)
+            return bool(response.status < 500)
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except (OSError, ValueError):
+        return False
+
+
+def _alive(group: int) -> bool:
+    """Whether any process of the group is alive: a run may outlive the server that started it."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _stop(processes: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Stop all process groups: interrupt first, so that runs save their state, then terminate, then kill."""
+    for stop_signal, timeout_s in ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        alive = [process for process in processes.values() if process.poll() is None or _alive(process.pid)]
+        for process in alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, stop_signal)
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and any(process.poll() is None or _alive(process.pid) for process in alive):
+            time.sleep(0.1)
+
+
+def _upload_queued(tracking: "Tracking") -> None:
+    """Upload what runs queued while MLflow was unreachable, so that its UI shows everything."""
+    queued = len(tracking.pending())
+    if queued:
+        left = tracking.flush_pending(typer.echo)
+        typer.echo(f"uploaded {queued - left} queued run(s) to MLflow" + (f"; {left} still queued" if left else ""))
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def ui(
+    port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
+    mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI.")] = 5000,
+    lake: LakeOption = None,
+    profile: ProfileOption = None,
+) -> None:
+    """Start the Dagster UI, its daemon and the MLflow UI on loopback; Ctrl-C stops all of them.
+
+    The daemon runs backfills, queued runs, the sensor and the schedule. No browser is opened.
+    """
+    if port == mlflow_port:
+        raise _refuse(f"port {port} is given for both UIs: choose different ports with uqlob ui --port and --mlflow-port")
+    with open_workplace(lake, profile) as workplace:
+        _serve(workplace, port, mlflow_port)
+
+
+def _refuse(why: str) -> typer.Exit:
+    typer.secho(why, fg="red", err=True)
+    return typer.Exit(1)
+
+
+def _address(port: int) -> list[str]:
+    return ["--host", HOST, "--port", str(port)]
+
+
+def _serve(workplace: Workplace, port: int, mlflow_port: int) -> None:
+    # Imported here to keep Dagster out of the start of other commands.
+    from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
+    from uqlob_pipeline.defs.orphaned_runs import end_orphaned_runs
+    from uqlob_pipeline.tracking.client import Tracking
+    from uqlob_pipeline.tracking.store import NO_TELEMETRY
+
+    settings, place = workplace.profile, workplace.lake
+    for number, what, option in ((port, "the Dagster UI", "--port"), (mlflow_port, "the MLflow UI", "--mlflow-port")):
+        if _in_use(number):
+            raise _refuse(
+                f"port {number} on {HOST} for {what} is in use: stop the process that uses it, or choose another port, "
+                f"such as uqlob ui {option} {number + 1}"
+            )
+    with open_instance() as instance:
+        end_orphaned_runs(instance)
+    tracking = Tracking(place, settings)
+    _upload_queued(tracking)
+    mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
+    links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
+    chosen = {"UQLOB_LAKE": str(place.root), "UQLOB_PROFILE": workplace.profile_name, "DAGSTER_HOME": str(dagster_home())}
+    environment = {**NO_TELEMETRY, **os.environ, **chosen, **links}
+    tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
+    commands = {
+        "mlflow": [tools / "mlflow", "ui", *_address(mlflow_port), "--backend-store-uri", tracking.uri, "--workers", "1"],
+        "dagster-webserver": [tools / "dagster-webserver", *_address(port), "--workspace", workspace],
+        "dagster-daemon": [tools / "dagster-daemon", "run", "--workspace", workspace],
+    }
+    logs = place.root / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    # Also handles SIGINT when started in the background by a script, where it is ignored, and a closed terminal.
+    for end_signal in END_SIGNALS:
+        signal.signal(end_signal, _interrupt)
+    try:
+        for name, command in commands.items():
+            with open(logs / f"{name}.log", "ab") as log:
+                processes[name] = subprocess.Popen(  # noqa: S603
+                    [str(part) for part in command], stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
+                )
+        typer.echo(f"starting (profile {settings.name}, lake {place.root}; logs in {logs}) ...")
+        waiting = {"MLflow": f"{mlflow_url}/health", "Dagster": f"{dagster_url}/server_info"}
+        while waiting:
+            for name, process in processes.items():
+                if process.poll() is not None:
+                    raise _refuse(f"{name} ended with code {process.returncode}: see {logs / name}.log")
+            waiting = {name: url for name, url in waiting.items() if not _answers(url)}
+            time.sleep(0.3)
+        typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nCtrl-C stops both.")
+        while all(process.poll() is None for process in processes.values()):
+            time.sleep(0.5)
+        ended = [name for name, process in processes.items() if process.poll() is not None]
+        raise _refuse(f"{', '.join(ended)} ended unexpectedly: see {logs}")
+    except KeyboardInterrupt:
+        typer.echo("\nstopping ...")
+    finally:
+        for end_signal in END_SIGNALS:
+            signal.signal(end_signal, signal.SIG_IGN)  # a second Ctrl-C must not leave processes behind
+        _stop(processes)

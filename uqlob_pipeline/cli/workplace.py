@@ -1,0 +1,65 @@
+"""The options that every command shares, and the profile, lake and Dagster instance that they name."""
+
+import atexit
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.config.profile import Profile
+    from uqlob_pipeline.lake.layout import Lake
+
+LakeOption = Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")]
+ProfileOption = Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The profile and the lake of one command."""
+
+    profile: "Profile"
+    lake: "Lake"
+    profile_name: str  # as another process must be given it
+
+
+@contextmanager
+def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = False) -> Iterator[Workplace]:
+    """Load the profile and find the lake; expected errors end the command with one line.
+
+    A command that writes claims the Dagster instance for the lake first.
+    """
+    # Imported here so that other commands start fast.
+    from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance
+    from uqlob_pipeline.lake.layout import Lake
+
+    atexit.register(_silence_stderr_at_exit)
+    name = str(Path(profile).absolute()) if profile and profile.endswith(".toml") else profile or "demo"
+    try:
+        place = Lake(lake)
+        if not read_only:
+            claim_instance(place.root)
+        yield Workplace(load_profile(name), place, name)
+    except (ProfileError, InstanceRefused, FileNotFoundError) as error:
+        raise fail(error) from error
+
+
+def _silence_stderr_at_exit() -> None:
+    """DuckDB's binding lists a hundred leaked objects at exit where torch outlives them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def fail(error: Exception) -> typer.Exit:
+    """Print an error as one line; the caller raises what is returned."""
+    from rich.console import Console
+
+    Console(stderr=True).print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(1)

@@ -1,0 +1,286 @@
+"""The profile: every setting, in one TOML file that pydantic validates before anything runs.
+
+`UQLOB_PROFILE` is the name of a built-in profile (`demo`, `paper`) or the path of a TOML file.
+The section `training` is `uqlob_models.config.TrainingConfig`.
+"""
+
+import dataclasses
+import datetime as dt
+import difflib
+import hashlib
+import json
+import os
+import re
+import tomllib
+from decimal import Decimal
+from functools import cached_property, lru_cache, reduce
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from uqlob_models.config import TrainingConfig
+
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error types, of a model and of a dataclass
+PROFILES = Path(__file__).parent / "profiles"
+SYMBOL_PATTERN = re.compile(r"[A-Z0-9]{1,12}-[A-Z]{3,6}")
+
+
+class ProfileError(Exception):
+    """The profile cannot be used; the message names the key and what was expected."""
+
+
+def check_symbol(symbol: str) -> str:
+    """Symbols become paths: only names such as BTC-USD pass."""
+    if not SYMBOL_PATTERN.fullmatch(symbol):
+        raise ValueError(f"'{symbol}' is not a symbol such as BTC-USD (capital letters and digits, one dash)")
+    return symbol
+
+
+Symbol = Annotated[str, AfterValidator(check_symbol)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Instrument(Section):
+    """A symbol as Kraken's instrument channel describes it, and the days on which it was recorded."""
+
+    tick: Decimal = Field(gt=0)
+    price_precision: int = Field(ge=0, le=8)
+    qty_precision: int = Field(ge=0, le=8)
+    first_day: dt.date | None = None
+    absent_days: tuple[dt.date, ...] = ()
+
+    @model_validator(mode="after")
+    def _tick_fits_precision(self) -> "Instrument":
+        if (self.tick * 10**self.price_precision) % 1 != 0:
+            raise ValueError(f"tick {self.tick} has more decimals than price_precision = {self.price_precision}")
+        return self
+
+    @property
+    def units_per_tick(self) -> int:
+        """Price units (10^-price_precision) in one tick."""
+        return int(self.tick * 10**self.price_precision)
+
+
+class Span(Section):
+    first: dt.date
+    last: dt.date
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Span":
+        if self.last < self.first:
+            raise ValueError(f"last ({self.last}) lies before first ({self.first})")
+        return self
+
+    def days(self) -> list[dt.date]:
+        return [self.first + dt.timedelta(days=i) for i in range((self.last - self.first).days + 1)]
+
+
+SplitName = Literal["train", "validation", "test"]
+
+
+class Splits(Section):
+    """By date. The first half of the validation windows selects models, the second half calibrates."""
+
+    train: Span
+    validation: Span
+    test: Span
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Splits":
+        if not self.train.last < self.validation.first <= self.validation.last < self.test.first:
+            raise ValueError("train, validation and test must follow one another without overlap")
+        return self
+
+    def of(self, day: dt.date) -> SplitName | None:
+        for name in ("train", "validation", "test"):
+            span: Span = getattr(self, name)
+            if span.first <= day <= span.last:
+                return name
+        return None
+
+
+class BookSettings(Section):
+    verify_every: int = Field(100, ge=1, description="verify the checksum of every Nth message and the last of each session")
+    max_level: int = Field(10, ge=1, le=100, description="events deeper than this on their side are discarded")
+    execution_tolerance_ms: float = Field(5.0, ge=0, description="maximum time from a trade print to its book event")
+    republished_age_ms: float = Field(
+        10.0,
+        gt=0,
+        description="an add beyond the visible book whose order is older than this is a republished order, not an event",
+    )
+    max_quarantine_rate: float = Field(0.001, ge=0, le=1, description="share of bad lines above which the asset-day fails")
+    max_checksum_failures: int = Field(20, ge=0, description="failed sessions above which the asset-day's check fails")
+    gap_warning_s: float = Field(60.0, gt=0, description="a longer gap between events is reported")
+
+
+class DuckDBSettings(Section):
+    memory_limit: str = Field("2GB", pattern=r"^\d+(\.\d+)?(MB|GB|MiB|GiB)$")
+    threads: int = Field(2, ge=1)
+
+
+class FeatureSettings(Section):
+    window: int = Field(512, ge=2, le=65536)
+    flow: Literal["dnfi", "ofi"] = Field(
+        "dnfi", description="dnfi: the paper's definition; ofi: Cont's order-flow imbalance, which follows the best price"
+    )
+
+
+class LabelSettings(Section):
+    horizons_s: tuple[int, ...] = (5, 10, 15, 30)
+    alpha: float = Field(0.25, gt=0)
+    k: int = Field(10, ge=1)
+    latency_us: int = Field(500, ge=0)
+    y_ref: Literal["median", "paper"] = Field(
+        "median", description="median: of |y| over y != 0 in training; paper: the printed value"
+    )
+    y_ref_paper: dict[Symbol, dict[int, float]] = {}
+    max_null_share: float = Field(0.5, ge=0, le=1)
+    regime_shift_pp: float = Field(15.0, gt=0, description="a class share this far from the training share raises a warning")
+
+
+class EvaluationSettings(Section):
+    horizons_s: tuple[int, ...] = Field((5, 10, 15), description="horizons that models are trained and evaluated for")
+    bootstrap_replicates: int = Field(500, ge=0, description="0 gives no confidence intervals")
+    bootstrap_block_s: int = Field(
+        600, ge=1, description="seconds of calendar time per block, so that neighbouring windows stay together"
+    )
+
+
+class SimulationSettings(Section):
+    """The simulated market; missing in a profile of recorded data."""
+
+    seed: int = 7
+    hours: float = Field(2.0, gt=0, le=24)
+    events_per_second: float | None = Field(None, gt=0)
+    signal: float = Field(1.0, ge=0)
+    regime: float = Field(1.0, ge=0)
+    shift: dt.date | None = Field(None, description="from this day on, the volatility regime of the paper's test days")
+
+
+class Profile(Section):
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    description: str
+    instruments: dict[Symbol, Instrument] = Field(min_length=1)
+    splits: Splits
+    simulation: SimulationSettings | None = None
+    book: BookSettings = BookSettings()
+    duckdb: DuckDBSettings = DuckDBSettings()
+    features: FeatureSettings = FeatureSettings()
+    labels: LabelSettings = LabelSettings()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationSettings = EvaluationSettings()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> "Profile":
+        unlabelled = set(self.evaluation.horizons_s) - set(self.labels.horizons_s)
+        if unlabelled:
+            raise ValueError(f"evaluation.horizons_s: {sorted(unlabelled)} have no label: add them to labels.horizons_s")
+        if self.training.encoder.window_length != self.features.window:
+            raise ValueError(
+                f"training.encoder.window_length is {self.training.encoder.window_length}, "
+                f"but features.window is {self.features.window}: they must be equal"
+            )
+        if self.labels.y_ref == "paper":
+            for symbol in self.instruments:
+                missing = set(self.labels.horizons_s) - set(self.labels.y_ref_paper.get(symbol, {}))
+                if missing:
+                    raise ValueError(
+                        f"labels.y_ref_paper.{symbol}: no value for {sorted(missing)} s, which y_ref = 'paper' needs"
+                    )
+        return self
+
+    @property
+    def symbols(self) -> list[str]:
+        return list(self.instruments)
+
+    @property
+    def first_day(self) -> dt.date:
+        return self.splits.train.first
+
+    @cached_property
+    def simulated(self) -> bool:
+        return self.simulation is not None
+
+    def instrument(self, symbol: str) -> Instrument:
+        if symbol not in self.instruments:
+            known = ", ".join(self.instruments)
+            raise ProfileError(f"symbol {symbol} is not in profile '{self.name}' (it has {known}): {self._advice(symbol)}")
+        return self.instruments[symbol]
+
+    def _advice(self, symbol: str) -> str:
+        """What to do about a symbol that is not in the profile."""
+        similar = symbol.upper().replace("/", "-")  # Kraken writes BTC/USD
+        if similar in self.instruments:
+            return f"did you mean {similar}?"
+        return f"add [instruments.{symbol}] to it" if SYMBOL_PATTERN.fullmatch(symbol) else "a symbol is written such as BTC-USD"
+
+    def days(self, symbol: str, *splits: SplitName) -> list[dt.date]:
+        """The days of a symbol in the given splits, in order, without those on which it was not recorded."""
+        instrument = self.instrument(symbol)
+        every = [day for name in splits for day in getattr(self.splits, name).days()]
+        first = instrument.first_day or self.first_day
+        return [day for day in every if day >= first and day not in instrument.absent_days]
+
+    def settings_version(self, *keys: str) -> str:
+        """A short hash of the given sections or dotted keys (`labels.alpha`), for the provenance of a table."""
+        settings = self.model_dump(mode="json")
+        chosen = {key: reduce(lambda section, part: section[part], key.split("."), settings) for key in keys}
+        return hashlib.blake2b(json.dumps(chosen, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def load_profile(name: str | None = None) -> Profile:
+    """The profile `name`, else that of UQLOB_PROFILE, else `demo`."""
+    chosen = name or os.environ.get("UQLOB_PROFILE") or "demo"
+    path = Path(chosen) if chosen.endswith(".toml") else PROFILES / f"{chosen}.toml"
+    return _load(path.absolute())
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path) -> Profile:
+    if not path.is_file():
+        built_in = ", ".join(sorted(p.stem for p in PROFILES.glob("*.toml")))
+        raise ProfileError(f"no profile at {path}: UQLOB_PROFILE takes a built-in name ({built_in}) or the path of a .toml file")
+    try:
+        return Profile.model_validate(tomllib.loads(path.read_text()))
+    except tomllib.TOMLDecodeError as error:
+        raise ProfileError(f"{path} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        raise ProfileError(_explain(path, error)) from error
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    lines = [f"profile {path} has {error.error_count()} wrong key(s):"]
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"]) or "(the whole profile)"
+        if problem["type"] in UNKNOWN_KEY:
+            lines.append(f"  {key}: {_unknown_key(*problem['loc'])}")
+            continue
+        given: Any = problem.get("input")
+        shown = "" if isinstance(given, dict) else f" (found {given!r})"
+        lines.append(f"  {key}: {problem['msg']}{shown}")
+    return "\n".join(lines)
+
+
+def _unknown_key(*place: int | str) -> str:
+    """The valid keys at a place in the profile, and the one most similar to its last part."""
+    section: Any = Profile
+    for part in place[:-1]:
+        section = get_args(section)[1] if get_origin(section) is dict else _keys(section)[str(part)]
+        if isinstance(section, UnionType):
+            section = next(kind for kind in get_args(section) if kind is not NoneType)
+    known = list(_keys(section))
+    similar = difflib.get_close_matches(str(place[-1]), known, n=1)
+    return f"no such key{f' (did you mean {similar[0]}?)' if similar else ''}; valid keys are {', '.join(known)}"
+
+
+def _keys(section: Any) -> dict[str, Any]:
+    """The keys of a model or a dataclass, with their types."""
+    if dataclasses.is_dataclass(section):
+        hints = get_type_hints(section)
+        return {field.name: hints[field.name] for field in dataclasses.fields(section)}
+    return {name: field.annotation for name, field in section.model_fields.items()}

@@ -1,0 +1,46 @@
+"""Builds the definitions of a profile and a lake."""
+
+import dagster as dg
+
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.automation import new_dumps, yesterday
+from uqlob_pipeline.defs.evaluation import assets as evaluation
+from uqlob_pipeline.defs.features import assets as features
+from uqlob_pipeline.defs.instance import terminal_logger
+from uqlob_pipeline.defs.jobs import JOBS
+from uqlob_pipeline.defs.labels import assets as labels
+from uqlob_pipeline.defs.market import assets as market
+from uqlob_pipeline.defs.models import assets as models
+from uqlob_pipeline.defs.partitions import Partitions
+from uqlob_pipeline.defs.staleness_checks import STALENESS_CHECKS
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.tracking.client import Tracking
+
+TABLE_ASSETS = [*market.ASSETS, *features.ASSETS, *labels.ASSETS, *models.ASSETS, *evaluation.ASSETS]
+
+
+def build_assets(profile: Profile) -> list[dg.AssetsDefinition | dg.SourceAsset]:
+    partitions = Partitions.of(profile)
+    return [market.raw_dumps(partitions), *(asset.build(partitions) for asset in TABLE_ASSETS)]
+
+
+def build_resources(profile: Profile, lake: Lake) -> dict[str, object]:
+    return {
+        "lake": lake,
+        "warehouse": Warehouse(lake, profile.duckdb),
+        "profile": profile,
+        "tracking": Tracking(lake, profile),
+    }
+
+
+def build_defs(profile: Profile, lake: Lake) -> dg.Definitions:
+    return dg.Definitions(
+        assets=build_assets(profile),
+        asset_checks=STALENESS_CHECKS,
+        jobs=JOBS,
+        schedules=[yesterday],
+        sensors=[new_dumps],
+        resources=build_resources(profile, lake),
+        loggers={"terminal": terminal_logger},
+    )

@@ -1,0 +1,1 @@
+"""The `evaluation` group of the asset graph: its assets and their checks."""

@@ -1,0 +1,120 @@
+"""Checks of `predictions`, `threshold_multiplier`, `gated_evaluation` and the report."""
+
+import math
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pyarrow as pa
+
+from uqlob_models.coverage import NOMINAL_LEVELS, RULE, coverage_verdict
+from uqlob_models.evaluation import REGRESSION
+from uqlob_pipeline.defs.materialization import CheckOutcome
+from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.models.gated_evaluation import EvaluationDone, MultiplierDone
+from uqlob_pipeline.models.predictions import PredictionsDone, prediction_faults
+from uqlob_pipeline.report.build import ReportDone
+
+if TYPE_CHECKING:
+    from uqlob_models.threshold_multiplier import ThresholdMultiplier
+
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+PREDICTIONS_CHECKS = [
+    dg.AssetCheckSpec(
+        "finite_and_in_range",
+        asset="predictions",
+        blocking=True,
+        description="no NaN, every sigma above zero, probabilities in [0, 1] that sum to one, each target once",
+    ),
+    dg.AssetCheckSpec("both_heads", asset="predictions", description="both heads are trained"),
+]
+MULTIPLIER_CHECKS = [
+    dg.AssetCheckSpec(
+        "shares_match", asset="threshold_multiplier", description="k* gives the stationary share of the calibration half"
+    )
+]
+EVALUATION_CHECKS = [
+    dg.AssetCheckSpec("coverage", asset="gated_evaluation", description="test intervals cover what they promise"),
+    dg.AssetCheckSpec("gating_helps", asset="gated_evaluation", description="the top decile beats the same calls at random"),
+]
+REPORT_CHECKS = [dg.AssetCheckSpec("complete", asset="paper_report", description="nothing is missing from the report")]
+
+
+def predictions_checks(lake: Lake, key: ModelKey, done: PredictionsDone) -> list[CheckOutcome]:
+    rows = sum(done.rows.values())
+    wrong = {fault: count for fault, count in prediction_faults(lake.predictions(key)).items() if count}
+    counted = ", ".join(f"{fault.replace('_', ' ')}: {count}" for fault, count in wrong.items())
+    absent = ", ".join(done.missing_heads)
+    return [
+        CheckOutcome(
+            "finite_and_in_range",
+            not wrong,
+            f"{counted} of {rows} targets; train the head again with fresh: true" if wrong else f"all {rows} targets are",
+            ERROR,
+            wrong,
+        ),
+        CheckOutcome(
+            "both_heads",
+            not absent,
+            f"{absent} of {key} is not trained; materialise it, then predictions again" if absent else "both heads are there",
+            WARN,
+        ),
+    ]
+
+
+def multiplier_checks(done: MultiplierDone) -> list[CheckOutcome]:
+    fitted: ThresholdMultiplier = done.fitted
+    shares = (
+        f"k* = {fitted.k:.4g} predicts {fitted.predicted_stationary:.1%} stationary; {fitted.true_stationary:.1%} are stationary"
+    )
+    return [CheckOutcome("shares_match", fitted.message is None, fitted.message or shares, WARN)]
+
+
+def evaluation_checks(done: EvaluationDone) -> list[CheckOutcome]:
+    coverage = coverage_outcome(done.tables.scores)
+    gains = {
+        head: done.headline.get(f"{head}/directional_f1_over_share_top10", math.nan) for head in ("regression", "classification")
+    }
+    known = {head: gain for head, gain in gains.items() if not math.isnan(gain)}
+    helps = bool(known) and all(gain > 0 for gain in known.values())
+    shown = ", ".join(f"{head} {gain:+.3f}" for head, gain in known.items()) or "no top decile to speak of"
+    return [
+        coverage,
+        CheckOutcome(
+            "gating_helps",
+            helps,
+            f"directional F1 of the top decile over the same calls placed at random: {shown}"
+            + ("" if helps else ". Confidence does not tell good forecasts from bad here: do not act on it"),
+            WARN,
+        ),
+    ]
+
+
+def coverage_outcome(scores: pa.Table) -> CheckOutcome:
+    """Whether the test intervals cover what they promise, and whether the recalibrated ones do."""
+    rows = {
+        row["metric"]: row
+        for row in scores.to_pylist()
+        if (row["head"], row["gate_kind"], row["gate"]) == (REGRESSION, "percentile", 0) and row["value"] is not None
+    }
+    found: dict[str, list[str]] = {"": [], "_conformal": []}
+    verdicts = []
+    for suffix, parts in found.items():
+        for metric, level in NOMINAL_LEVELS.items():
+            row = rows.get(f"{metric}{suffix}")
+            if row is not None:
+                bounds = None if row["lower"] is None or row["upper"] is None else (row["lower"], row["upper"])
+                verdict = coverage_verdict(row["value"], level, bounds)
+                parts.append(f"{level:.0%} intervals cover {row['value']:.1%} ({verdict})")
+                verdicts += [verdict] if not suffix else []
+    fine = all(verdict == "nominal" for verdict in verdicts)
+    text = ", ".join(found[""]) or "no regression head"
+    if found["_conformal"]:
+        text += f"; recalibrated, {', '.join(found['_conformal'])}"
+    remedy = "" if fine else f". {RULE} See the regime check of window_labels"
+    return CheckOutcome("coverage", fine, text + remedy, WARN)
+
+
+def report_checks(done: ReportDone) -> list[CheckOutcome]:
+    missing = done.inputs.missing()
+    return [CheckOutcome("complete", not missing, " ".join(missing) or "nothing is missing", WARN)]

@@ -1,0 +1,1 @@
+"""The `labels` group of the asset graph: its assets and their checks."""

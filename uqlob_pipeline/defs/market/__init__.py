@@ -1,0 +1,1 @@
+"""The `market` group of the asset graph: its assets and their checks."""

@@ -1,0 +1,173 @@
+"""How the results of a run reach Dagster, for one partition or for many asset-days.
+
+Dagster gives every partition of a grouped run the same data version, and cannot leave one out. Therefore a run suppresses the
+events that Dagster would derive from its result, and logs each day's own materialisation, with that day's metadata, data version
+and inputs, as soon as the day is done.
+
+A day without a recording is an error when it is requested alone, and skipped when it is one of many. Dagster has no event for
+a skipped partition, and marks a backfill as failed that leaves one unmaterialised. Therefore a skipped day is logged as a
+materialisation of no rows with the reason, and no file is written.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import dagster as dg
+import pyarrow.parquet as pq
+
+from uqlob_pipeline.defs.failures import translate_errors
+from uqlob_pipeline.defs.partitions import asset_day
+from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.provenance import Provenance, read_provenance
+
+BACKFILL_TAG = "dagster/backfill"
+DEFER_EVENTS_TAG = "dagster/defer_asset_events"
+NO_DUMP = "no dump"
+RECORDED = "recorded"  # the check that names the days without a dump
+DAYS_PER_RUN = 32
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """The outcome of one asset check."""
+
+    name: str
+    passed: bool
+    description: str
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a step shows of one partition."""
+
+    provenance: Provenance
+    metadata: dict[str, Any]
+    upstream: dict[str, str] = field(default_factory=dict)  # asset -> the data version that was read
+    checks: list[CheckOutcome] = field(default_factory=list)
+    version: str = ""  # data version, where it is not the provenance's
+
+
+def materialize_one(context: dg.AssetExecutionContext, work: Callable[[], Done]) -> Iterator[Any]:
+    """Run `work` for the run's only partition, and report it and its checks to Dagster."""
+    with translate_errors(context):
+        done = work()
+    yield dg.MaterializeResult(metadata=done.metadata, data_version=dg.DataVersion(done.version or done.provenance.data_version))
+    for outcome in done.checks:
+        yield dg.AssetCheckResult(
+            check_name=outcome.name,
+            asset_key=context.asset_key,
+            passed=outcome.passed,
+            severity=outcome.severity,
+            description=outcome.description,
+            metadata={name: _shown(value) for name, value in outcome.metadata.items()},
+        )
+
+
+def _shown(value: Any) -> Any:
+    return "not defined" if isinstance(value, float) and math.isnan(value) else value  # Dagster's metadata takes no NaN
+
+
+def materialize_days(
+    context: dg.AssetExecutionContext,
+    lake: Lake,
+    work: Callable[[AssetDay], Done],
+    observe: Callable[[Lake, AssetDay], dg.AssetObservation] | None = None,
+) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
+    """Run `work` for each asset-day of the run, one after the other, and report them to Dagster.
+
+    `observe` reports what an external input of a day looks like just before it is read.
+    """
+    keys = list(context.partition_keys)
+    table = context.asset_key.to_user_string()
+    lenient = len(keys) > 1 or BACKFILL_TAG in context.run.tags
+    done: dict[str, Done] = {}
+    for number, key in enumerate(keys, 1):
+        day = asset_day(context, key)
+        there = has_dump(lake, day) or (table != "book_events" and lake.book_events(day).exists())
+        with translate_errors(context):
+            if observe is not None:
+                context.log_event(observe(lake, day))
+            read_at = _events_so_far(context)
+            done[key] = work(day) if there or not lenient else _skipped(context, lake, day)
+        context.log_event(_materialisation(context, key, done[key], read_at))
+        context.log.info(f"{table} {day}: {number} of {len(keys)}")
+    with _own_events(context):
+        yield dg.MaterializeResult()
+    yield from _checks(context, done)
+
+
+def has_dump(lake: Lake, day: AssetDay) -> bool:
+    """Whether a book of either kind was recorded."""
+    return bool(lake.dumps("level3", day) or lake.dumps("book", day))
+
+
+def _skipped(context: dg.AssetExecutionContext, lake: Lake, day: AssetDay) -> Done:
+    """Nothing is made; what was made of the day while its dumps were there stays, under its own version."""
+    table = context.asset_key.to_user_string()
+    path = lake.by_day(table, day)
+    made = read_provenance(path)
+    place = f"({lake.raw('level3', day)} is empty)"
+    why = f"its dumps are gone {place}; what was made of them is kept" if made else f"nothing was recorded on this day {place}"
+    context.log.warning(f"{day}: skipped, {why}")
+    definition = context.assets_def
+    code = definition.specs_by_key[context.asset_key].code_version or ""
+    return Done(
+        provenance=made or Provenance(table, code, NO_DUMP),
+        metadata={"skipped": why, "dagster/partition_row_count": pq.read_metadata(path).num_rows if made else 0},
+        upstream={source.to_user_string(): NO_DUMP for source in definition.asset_deps[context.asset_key]},
+        checks=[CheckOutcome(RECORDED, False, f"{why}. Record or import it, or leave it out", dg.AssetCheckSeverity.WARN)],
+    )
+
+
+@contextmanager
+def _own_events(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """While it lasts, the step's result lets what is downstream go on and marks no partition as materialised."""
+    tags = cast(dict[str, str], context.run.tags)
+    tags[DEFER_EVENTS_TAG] = "true"
+    try:
+        yield
+    finally:
+        del tags[DEFER_EVENTS_TAG]
+
+
+def _events_so_far(context: dg.AssetExecutionContext) -> str:
+    """A place in Dagster's event log: an input that is materialised or observed later makes the day stale, an earlier one not."""
+    last = context.instance.event_log_storage.get_maximum_record_id()
+    return "NULL" if last is None else str(last)
+
+
+def _materialisation(context: dg.AssetExecutionContext, key: str, done: Done, read_at: str) -> dg.AssetMaterialization:
+    tags = {
+        "dagster/data_version": done.provenance.data_version,
+        "dagster/data_version_is_user_provided": "true",
+        "dagster/code_version": done.provenance.code_version,
+    }
+    for asset, version in done.upstream.items():
+        tags[f"dagster/input_data_version/{asset}"] = version
+        tags[f"dagster/input_event_pointer/{asset}"] = read_at
+    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=done.metadata, tags=tags)
+
+
+def _checks(context: dg.AssetExecutionContext, done: dict[str, Done]) -> Iterator[dg.AssetCheckResult]:
+    """Each check once a run: failed if any of its days failed, with the days named."""
+    for check in context.selected_asset_check_keys:
+        outcomes = {key: outcome for key, day in done.items() for outcome in day.checks if outcome.name == check.name}
+        failed = {key: outcome for key, outcome in outcomes.items() if not outcome.passed}
+        worst = failed or outcomes
+        severities = {outcome.severity for outcome in failed.values()}
+        description = "; ".join(f"{asset_day(context, key)}: {outcome.description}" for key, outcome in list(worst.items())[:5])
+        more = f" (and {len(worst) - 5} more days)" if len(worst) > 5 else ""
+        metadata = next(iter(worst.values())).metadata if len(worst) == 1 else {"days checked": len(outcomes)}
+        yield dg.AssetCheckResult(
+            check_name=check.name,
+            asset_key=context.asset_key,
+            passed=not failed,
+            severity=dg.AssetCheckSeverity.ERROR if dg.AssetCheckSeverity.ERROR in severities else dg.AssetCheckSeverity.WARN,
+            description=(description + more) or "no day of this run was recorded",
+            metadata={**metadata, "failed days": [str(asset_day(context, key)) for key in failed]},
+        )

@@ -1,0 +1,1 @@
+"""The `models` group of the asset graph: its assets and their checks."""

@@ -1,0 +1,99 @@
+"""Checks of trained stages. A weak model is a warning."""
+
+import math
+
+import dagster as dg
+import numpy as np
+
+from uqlob_models.coverage import NOMINAL_LEVELS, RULE, coverage_verdict
+from uqlob_models.metrics import prior_matched_f1
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.materialization import CheckOutcome
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.staleness import why_stale
+from uqlob_pipeline.models.stages import Stage, StageRecord
+
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+FITS = ("token_bins", "feature_scales", "label_thresholds")
+DEAD_CONTEXT = 1e-3
+
+
+def stage_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
+    specs = [
+        dg.AssetCheckSpec("fits_current", asset=stage, description="bins, scales and thresholds are what a fit would give now")
+    ]
+    if stage != "uq_regression":
+        description = "macro F1 on the selection half is above guessing with the class shares"
+        specs.append(dg.AssetCheckSpec("better_than_guessing", asset=stage, description=description))
+    if stage == "uq_regression":
+        description = "68 % and 95 % intervals cover what they promise of the selection half"
+        specs.append(dg.AssetCheckSpec("coverage_near_nominal", asset=stage, description=description))
+    if stage != "encoder":
+        description = "outputs move when the outcomes of the context windows are exchanged"
+        specs.append(dg.AssetCheckSpec("context_is_used", asset=stage, description=description))
+    return specs
+
+
+def stage_checks(lake: Lake, profile: Profile, stage: Stage, symbol: str, record: StageRecord) -> list[CheckOutcome]:
+    outcomes = [_fits_current(lake, profile, symbol)]
+    outcomes.append(_coverage(record) if stage == "uq_regression" else _better_than_guessing(record))
+    if stage != "encoder":
+        outcomes.append(_context_is_used(profile, record))
+    return outcomes
+
+
+def _fits_current(lake: Lake, profile: Profile, symbol: str) -> CheckOutcome:
+    stale = {table: why for table in FITS if (why := why_stale(lake, profile, table, symbol))}
+    reasons = "; ".join(f"{table} of {symbol}: {why}" for table, why in stale.items())
+    return CheckOutcome(
+        "fits_current",
+        not stale,
+        f"{reasons}; materialise these and what comes after them, then train again" if stale else "the fits are current",
+        WARN,
+    )
+
+
+def _better_than_guessing(record: StageRecord) -> CheckOutcome:
+    guessing = float(np.mean(prior_matched_f1(np.asarray(record.confusion))))
+    reached = record.best_metric
+    return CheckOutcome(
+        "better_than_guessing",
+        reached > guessing,
+        f"macro F1 {reached:.3f} on the selection half, {guessing:.3f} by guessing with its class shares"
+        + ("" if reached > guessing else "; look at the training curves: too few windows, too high a rate, or no signal"),
+        WARN,
+        {"macro F1": reached, "guessing": guessing},
+    )
+
+
+def _coverage(record: StageRecord) -> CheckOutcome:
+    parts, verdicts, metadata = [], [], {}
+    for level in NOMINAL_LEVELS.values():
+        name = f"coverage_{100 * level:.0f}"
+        covered, *bounds = (record.validation.get(f"{name}{end}", math.nan) for end in ("", "_lower", "_upper"))
+        verdicts.append(coverage_verdict(covered, level, (bounds[0], bounds[1])))
+        parts.append(f"{level:.0%} intervals cover {covered:.1%} ({verdicts[-1]})")
+        metadata[f"coverage {level:.0%}"] = covered
+    fine = all(verdict == "nominal" for verdict in verdicts)
+    advice = " Train longer, or look whether the selection days are of another regime than the training days"
+    return CheckOutcome(
+        "coverage_near_nominal",
+        fine,
+        f"on the selection half, {', '.join(parts)}" + ("" if fine else f". {RULE}{advice}"),
+        WARN,
+        metadata,
+    )
+
+
+def _context_is_used(profile: Profile, record: StageRecord) -> CheckOutcome:
+    if not profile.training.head.context:
+        return CheckOutcome("context_is_used", True, "the profile switches the context off", WARN)
+    moved = record.validation.get("context_sensitivity", math.nan)
+    return CheckOutcome(
+        "context_is_used",
+        moved > DEAD_CONTEXT,
+        f"exchanging the context's outcomes moves the output by {moved:.2g}"
+        + ("" if moved > DEAD_CONTEXT else "; the context path is dead: raise training head_rate, or train longer"),
+        WARN,
+        {"sensitivity": moved},
+    )

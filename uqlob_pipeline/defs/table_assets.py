@@ -1,0 +1,115 @@
+"""How a table of the registry becomes a Dagster asset.
+
+The registry gives an asset its name, partitions, dependencies, description, columns and code version; the decorated function
+does the work. Assets are built per profile, since partitions depend on it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.materialization import DAYS_PER_RUN, Done, materialize_days, materialize_one
+from uqlob_pipeline.defs.partitions import MAPPINGS, Partitions, partition_of
+from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.table import Table
+from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY
+from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.tracking.client import Tracking
+
+OWNERS = ["team:uqlob"]
+GPU = "gpu"  # the pool of whatever runs a model
+LAYERS = {"market": "events"}  # tag of a group where it differs from the group's name
+
+
+@dataclass(frozen=True)
+class Site:
+    """What every asset works with."""
+
+    lake: Lake
+    warehouse: Warehouse
+    profile: Profile
+    tracking: Tracking
+
+
+class NoConfig(dg.Config):
+    """An asset without run configuration."""
+
+
+@dataclass(frozen=True)
+class TableAsset:
+    """An asset without its partitions, which the profile brings.
+
+    `work` makes one partition: `work(site, context, key, config)`, where the key is an AssetDay, a symbol, a ModelKey or None.
+    """
+
+    table: Table
+    work: Callable[..., Done]
+    config: type[dg.Config]
+    observe: Callable[[Lake, AssetDay], dg.AssetObservation] | None
+    options: dict[str, Any]
+
+    def build(self, partitions: Partitions) -> dg.AssetsDefinition:
+        table = self.table
+
+        def compute(
+            context: dg.AssetExecutionContext,
+            config: self.config,  # type: ignore[name-defined]
+            lake: dg.ResourceParam[Lake],
+            warehouse: dg.ResourceParam[Warehouse],
+            profile: dg.ResourceParam[Profile],
+            tracking: dg.ResourceParam[Tracking],
+        ) -> Iterator[Any]:
+            site = Site(lake, warehouse, profile, tracking)
+            if table.grain == "day":
+                yield from materialize_days(context, lake, lambda day: self.work(site, context, day, config), self.observe)
+            else:
+                key = partition_of(context) if table.grain != "all" else None
+                yield from materialize_one(context, lambda: self.work(site, context, key, config))
+
+        backfill = dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN) if table.grain == "day" else None
+        return dg.asset(
+            name=table.name,
+            description=table.description,
+            partitions_def=partitions.of_grain(table.grain),
+            deps=[_dependency(table, source.table) for source in table.inputs],
+            group_name=table.group,
+            owners=OWNERS,
+            code_version=table.code_version,
+            metadata=column_schema(table),
+            backfill_policy=backfill,
+            **self.options,
+        )(compute)
+
+
+def table_asset(
+    name: str,
+    *,
+    kinds: set[str],
+    tags: dict[str, str] | None = None,
+    config: type[dg.Config] = NoConfig,
+    observe: Callable[[Lake, AssetDay], dg.AssetObservation] | None = None,
+    **options: Any,
+) -> Callable[[Callable[..., Done]], TableAsset]:
+    """Declare the function that makes one partition of a table.
+
+    `observe` reports what an external input of a day looks like just before it is read.
+    """
+    table = REGISTRY[name]
+    options |= {"kinds": kinds, "tags": {"layer": LAYERS.get(table.group, table.group), **(tags or {})}}
+    return lambda work: TableAsset(table, work, config, observe, options)
+
+
+def _dependency(table: Table, source: str) -> dg.AssetDep:
+    grain = "day" if source == RAW_DUMPS else REGISTRY[source].grain
+    return dg.AssetDep(source, partition_mapping=MAPPINGS.get((table.grain, grain)))
+
+
+def column_schema(table: Table) -> dict[str, Any]:
+    """The asset metadata that shows a table's columns and their meaning in Dagster's catalogue."""
+    if not table.columns:
+        return {}
+    columns = [dg.TableColumn(column.name, column.type, description=column.description) for column in table.columns]
+    return {"dagster/column_schema": dg.TableSchema(columns=columns)}

@@ -1,0 +1,1 @@
+"""Tools for developers: benchmarks, the fault drill and the practice server. Nothing in the product imports them."""

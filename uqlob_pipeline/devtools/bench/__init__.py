@@ -1,0 +1,1 @@
+"""Benchmarks: every performance figure as a ratio measured in one run."""

@@ -1,0 +1,146 @@
+"""How much of a simulated market's direction can be learnt: gradient boosting on window summaries, judged as the paper judges.
+
+The score of a window is P(up) - P(down). As for the paper's regression head, its class is stationary where the size of the
+score is below a threshold that gives the validation day its true share of stationary windows, and its size is the confidence.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from uqlob_pipeline.config.profile import Profile
+
+FIRST_DAY = dt.date(2026, 1, 5)
+LEARNT_HORIZONS_S = (5, 10, 15)
+WINDOW_EVENTS = 512
+
+
+@dataclass(frozen=True)
+class LearnableMarket:
+    """Some days of one symbol, as long as it takes to fill the windows."""
+
+    symbol: str
+    seed: int
+    windows_per_day: int = 3_500
+    train_days: int = 2
+    test_days: int = 2
+    signal: float = 1.0
+    shifted: bool = False  # whether the days after training are in the volatility regime of the paper's test days
+
+    @property
+    def hours(self) -> float:
+        from uqlob_pipeline.market.simulator import SYMBOLS
+
+        return min(self.windows_per_day * WINDOW_EVENTS / SYMBOLS[self.symbol].events_per_second / 3600, 24.0)
+
+    @property
+    def validation_day(self) -> dt.date:
+        return FIRST_DAY + dt.timedelta(days=self.train_days)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """True classes and scores of the test windows of one symbol and horizon."""
+
+    true: np.ndarray  # 0 down, 1 up, 2 stationary
+    score: np.ndarray  # P(up) - P(down)
+    threshold: float  # below it in size, the predicted class is stationary
+
+    def retained(self, share: float) -> tuple[np.ndarray, np.ndarray]:
+        """True and predicted classes of the most confident share of the windows."""
+        import numpy as np
+
+        size = np.abs(self.score)
+        chosen = size >= np.quantile(size, 1.0 - share)
+        predicted = np.where(size < self.threshold, 2, np.where(self.score > 0, 1, 0))
+        return self.true[chosen], predicted[chosen]
+
+    def directional_f1(self, retained: float = 1.0) -> float:
+        return pooled_directional_f1([self], retained)
+
+    def sign_accuracy(self) -> float:
+        import numpy as np
+
+        moved = self.true != 2
+        return float(np.mean((self.score[moved] > 0) == (self.true[moved] == 1)))
+
+
+def market_profile(market: LearnableMarket) -> Profile:
+    from uqlob_pipeline.config.profile import Span, Splits, load_profile
+
+    base = load_profile("demo")
+    spans, first = [], FIRST_DAY
+    for days in (market.train_days, 1, market.test_days):
+        spans.append(Span(first=first, last=first + dt.timedelta(days=days - 1)))
+        first += dt.timedelta(days=days)
+    return base.model_copy(
+        update={
+            "instruments": {market.symbol: load_profile("paper").instruments[market.symbol]},
+            "splits": Splits(train=spans[0], validation=spans[1], test=spans[2]),
+            "evaluation": base.evaluation.model_copy(update={"horizons_s": LEARNT_HORIZONS_S}),
+        }
+    )
+
+
+def score_market(root: Path, market: LearnableMarket) -> dict[int, Scored]:
+    """Simulates the days below `root`, runs them through the pipeline, and scores the test windows, by horizon."""
+    import numpy as np
+
+    from uqlob_pipeline.devtools.bench.learning_baseline import fit_boosting, window_summaries
+    from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+    from uqlob_pipeline.lake.warehouse import Warehouse
+    from uqlob_pipeline.market.kraken.ingest import write_book_events
+    from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
+    from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
+    from uqlob_pipeline.tables.features import fit_feature_scales, fit_token_bins, write_event_features
+    from uqlob_pipeline.tables.labels import fit_label_thresholds, write_window_labels, write_window_prices
+
+    lake, profile = Lake(root), market_profile(market)
+    warehouse = Warehouse(lake, profile.duckdb)
+    shift = market.validation_day if market.shifted else None
+    settings = MarketSettings(seed=market.seed, hours=market.hours, signal=market.signal, shift=shift)
+    days = [AssetDay(market.symbol, date) for date in profile.days(market.symbol, *ALL_SPLITS)]
+    for day in days:
+        simulate_day(lake.root, day.symbol, day.date, settings)
+        write_book_events(lake, warehouse, profile, day)
+        write_window_prices(lake, warehouse, profile, day)
+    fit_token_bins(lake, warehouse, profile, market.symbol)
+    fit_label_thresholds(lake, warehouse, profile, market.symbol)
+    for day in days:
+        write_event_features(lake, warehouse, profile, day)
+        write_window_labels(lake, warehouse, profile, day)
+    fit_feature_scales(lake, warehouse, profile, market.symbol)
+
+    scored, summaries = {}, None
+    for horizon in LEARNT_HORIZONS_S:
+        inputs = gather_inputs(lake, profile, ModelKey(market.symbol, horizon), ALL_SPLITS, needed_by="the benchmark")
+        dataset = load_windows(lake, profile, inputs)
+        if summaries is None:  # a window's summary is the same at every horizon
+            summaries = window_summaries(dataset, np.arange(len(dataset)))
+        train, test = dataset.targets("train", 0), dataset.targets("test", 0)
+        model = fit_boosting(summaries[train], dataset.label[train], seed=0)
+        down, up = list(model.classes_).index(0), list(model.classes_).index(1)
+
+        shares = model.predict_proba(summaries)
+        score = shares[:, up] - shares[:, down]
+        validation = np.concatenate([dataset.targets(name, 0) for name in ("selection", "calibration")])
+        threshold = float(np.quantile(np.abs(score[validation]), np.mean(dataset.label[validation] == 2)))
+        scored[horizon] = Scored(dataset.label[test], score[test], threshold)
+    return scored
+
+
+def pooled_directional_f1(parts: list[Scored], retained: float = 1.0) -> float:
+    """Of several symbols or seeds as one set; the most confident are chosen within each part, as the paper gates each asset."""
+    import numpy as np
+
+    from uqlob_models import metrics
+
+    chosen = [part.retained(retained) for part in parts]
+    true, predicted = (np.concatenate([pair[i] for pair in chosen]) for i in (0, 1))
+    return float(metrics.directional_f1(true, predicted))

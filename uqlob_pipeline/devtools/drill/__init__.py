@@ -1,0 +1,1 @@
+"""The drill: kills, starves and corrupts tiny lakes, and compares the results with an undisturbed lake."""

@@ -1,0 +1,69 @@
+"""Atomic writes: a file is written under a temporary name in its own directory and renamed, so that readers see a whole file."""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
+
+ABANDONED_SECONDS = 86_400
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`; what was written there replaces `path` if the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_beside(path)
+    try:
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
+    """Write a table at once or not at all; `metadata` is its provenance's."""
+    with atomic_path(path) as temporary:
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name in the directory of `path` that says which process writes it."""
+    return path.with_name(f".{path.name}.{file_mark()}-{os.urandom(4).hex()}.tmp")
+
+
+def sweep_temporaries(directory: Path) -> int:
+    """Remove what killed processes left behind.
+
+    A temporary whose process ran here goes once that process is gone. Of another machine's or container's process nothing can
+    be seen from here: its temporaries go when nobody has written to them for a day.
+    """
+    swept = 0
+    for leftover in directory.rglob(".*.tmp"):
+        gone = file_mark_has_ended(leftover.name.rsplit(".", 2)[-2].rpartition("-")[0])
+        if gone is None:
+            gone = _untouched_for_a_day(leftover)
+        if gone:
+            leftover.unlink(missing_ok=True)
+            swept += 1
+    return swept
+
+
+def _untouched_for_a_day(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        return False
+
+
+def file_hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()

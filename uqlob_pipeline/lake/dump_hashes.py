@@ -1,0 +1,41 @@
+"""Hashes of raw dumps, cached by size, modification time and inode.
+
+At the paper's size the dumps of a lake are hundreds of gigabytes, and staleness is computed often.
+"""
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from uqlob_pipeline.lake.atomic_files import atomic_path, file_hash
+from uqlob_pipeline.lake.layout import AssetDay, Lake
+
+SETTLED_NS = 2_000_000_000  # a file that changed a moment ago can change again within the same modification time
+
+
+def hashes_of_dumps(lake: Lake, day: AssetDay) -> dict[str, str]:
+    """The hash of every dump that the replay of an asset-day reads: those of the better book channel, and the trades."""
+    _, files = lake.book_dumps(day)
+    return {str(path.relative_to(lake.root)): dump_hash(lake, path) for path in [*files, *lake.dumps("trade", day)]}
+
+
+def dump_hash(lake: Lake, dump: Path) -> str:
+    """The hash of a dump's bytes."""
+    cached = lake.root / "hashes" / dump.relative_to(lake.root).with_name(f"{dump.name}.json")
+    state = _state(dump)
+    with suppress(OSError, ValueError, KeyError):
+        entry = json.loads(cached.read_text())
+        if entry["state"] == state:
+            return str(entry["hash"])
+    digest = file_hash(dump)
+    changed_at = max(state["modified_ns"], state["changed_ns"])
+    if _state(dump) == state and time.time_ns() - changed_at > SETTLED_NS:
+        with suppress(OSError), atomic_path(cached) as temporary:  # a hash that cannot be cached is computed again
+            temporary.write_text(json.dumps({"state": state, "hash": digest}))
+    return digest
+
+
+def _state(dump: Path) -> dict[str, int]:
+    stat = dump.stat()
+    return {"size": stat.st_size, "modified_ns": stat.st_mtime_ns, "changed_ns": stat.st_ctime_ns, "inode": stat.st_ino}

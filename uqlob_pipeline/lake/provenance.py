@@ -1,0 +1,48 @@
+"""How each file of the lake was made, written in the file's own metadata, so that staleness follows from the files alone."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+PROVENANCE_KEY = b"uqlob"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a file was made from. Its hash is the file's data version."""
+
+    table: str
+    code_version: str
+    settings_version: str
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_version(self) -> str:
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    def metadata(self) -> dict[bytes, bytes]:
+        return {PROVENANCE_KEY: json.dumps({**asdict(self), "data_version": self.data_version}, sort_keys=True).encode()}
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Provenance":
+        record: dict[str, Any] = json.loads(text)
+        record = record.get("provenance", record)
+        return cls(**{name: value for name, value in record.items() if name != "data_version"})
+
+
+def read_provenance(path: Path) -> Provenance | None:
+    """How a file of the lake was made; None where it is missing or carries no provenance.
+
+    A Parquet file carries it in its footer, a trained stage and the report in a JSON record.
+    """
+    if not path.is_file():
+        return None
+    if path.suffix == ".json":
+        return Provenance.from_json(path.read_text())
+    metadata = (pq.read_metadata(path).metadata or {}).get(PROVENANCE_KEY)
+    return Provenance.from_json(metadata) if metadata else None

@@ -1,0 +1,106 @@
+"""Imports dumps into the lake's raw layout.
+
+One or many JSONL files, plain, gzip or zstd, with symbols, channels and days mixed, become one file per dump, channel, symbol and
+day. The dumps of one call are one stream, in the order of their first messages.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE
+from uqlob_pipeline.market.importer.import_record import Content, ImportRecord, earlier_imports, read_content, read_records
+from uqlob_pipeline.market.importer.streams import BOOKS, ImportReport, StreamsImport, TooManyUnreadable
+from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.wire import message_time, parse_message, time_of
+
+FIRST_LINES = 1000  # how far `first_time` searches for a book message
+Progress = Callable[[Path, int], None]
+
+
+class ImportFailed(Exception):
+    """A dump could not be imported; the message names the file and what to do."""
+
+
+def first_time(source: Path) -> int:
+    """The time of a dump's first book message, or of its first trade if the first lines have no book message."""
+    first = -1
+    for number, line in read_lines(source):
+        try:
+            message = parse_message(line)
+            if message.get("channel") in BOOKS:
+                return message_time(message)
+            if first < 0 and message.get("channel") == "trade":
+                first = time_of(message["data"][0]["timestamp"])
+        except NOT_A_MESSAGE:
+            pass
+        if number >= FIRST_LINES:
+            break
+    return first
+
+
+def import_dumps(
+    lake: Lake, profile: Profile, sources: Iterable[Path], progress: Progress | None = None
+) -> Iterator[ImportReport]:
+    """Import dumps as one stream, in the order of their first messages, and report on each.
+
+    `progress` gets the number of bytes read so far. If the process is killed, no partial file is visible.
+    """
+    contents: dict[Path, Content] = {}
+    for source in sources:
+        if not source.is_file():
+            raise ImportFailed(f"{source}: no such file. Name one or more JSONL dumps (plain, .gz or .zst)")
+        contents[source] = read_content(source)
+    importer = StreamsImport(lake, profile)
+    for source in sorted(contents, key=lambda source: (first_time(source), contents[source].size, str(source))):
+        yield _import_one(importer, source, contents[source], progress)
+
+
+def _import_one(importer: StreamsImport, source: Path, content: Content, progress: Progress | None) -> ImportReport:
+    lake = importer.lake
+    records = read_records(lake)
+    done = records.get(content.identity)
+    if done is not None and done.is_whole(lake) and not done.unstarted:
+        done.remove_obsolete(lake)
+        return ImportReport(str(source), already_there=True, lines=done.lines, written=done.written)
+    grown, clash = earlier_imports(source, content, records)
+    if clash is not None:
+        relation = "It is a shorter or different copy of that dump" if clash.size >= content.size else "It differs further on"
+        raise ImportFailed(
+            f"{source}: begins like {clash.source}, which was imported before ({clash.lines:,} lines). {relation}; "
+            f"together they would give the same messages twice. To import this one instead, first remove the other's files: "
+            f"{', '.join(sorted(clash.written)[:5])}{' ...' if len(clash.written) > 5 else ''} and "
+            f"raw/.imports/{clash.identity}.json below {lake.root}"
+        )
+    replaced = [*grown, done] if done is not None else grown
+    obsolete = {path for record in replaced for path in (*record.written, *record.obsolete)}
+    importer.begin(source, content.identity, obsolete)
+    number = seen = 0
+    try:
+        for number, line in read_lines(source):
+            if line.strip():
+                importer.add_line(number, line)
+            seen += len(line) + 1
+            if progress and number % 5_000 == 0:
+                progress(source, seen)
+        report = importer.finish(content, number)
+    except TooManyUnreadable as error:
+        raise ImportFailed(
+            f"{source} line {number:,}: {error}. Nothing of it was imported: it is not a dump of Kraken WebSocket v2 messages"
+        ) from None
+    finally:
+        importer.files.discard()  # does nothing after a successful import
+    if not report.written:
+        raise ImportFailed(
+            f"{source}: none of its {report.lines} lines is a Kraken WebSocket v2 message of level3, book, trade or instrument. "
+            f'Expected one JSON message per line, such as {{"channel":"level3","type":"update",...}}'
+        )
+    record = ImportRecord(content.identity, source.name, report.lines, content.size, content.marks, report.written)
+    record.obsolete, record.unstarted = sorted(obsolete - report.written.keys()), sorted(report.unstarted)
+    record.save(lake)
+    record.remove_obsolete(lake)
+    for shorter in grown:
+        shorter.delete(lake)
+    report.replaced = [shorter.source for shorter in grown]
+    return report

@@ -1,0 +1,231 @@
+"""Sorts the lines of an import by channel, symbol and day.
+
+Where a book's stream crosses midnight, within a dump or from one to the next, the new day's file begins with the book as a
+snapshot, so that each asset-day can be replayed alone.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from uqlob_pipeline.config.profile import Profile, check_symbol
+from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
+from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE, BookStream, stream_from_lake
+from uqlob_pipeline.market.importer.import_record import Content
+from uqlob_pipeline.market.importer.output_files import ImportedFiles
+from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.quarantine import MAX_REASON, quarantined_line
+from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead
+from uqlob_pipeline.market.kraken.wire import BookChannel, lake_symbol, message_time, parse_message, time_of
+
+BOOKS = ("level3", "book")
+MAX_UNREADABLE = 1_000_000  # lines of one dump: a small archive can hold billions
+FAR_AHEAD = "its time is a day or more ahead of its stream, and no later message confirms it"
+
+
+class TooManyUnreadable(Exception):
+    """The file is not a dump; no line of it is imported."""
+
+
+@dataclass
+class ImportReport:
+    """The result of importing one file."""
+
+    source: str
+    already_there: bool = False
+    lines: int = 0
+    written: dict[str, int] = field(default_factory=dict)  # path below the lake -> lines
+    without_symbol: int = 0  # heartbeats and status lines
+    unreadable: list[int] = field(default_factory=list)
+    truncated: int | None = None  # the last whole line before the break
+    break_reason: str = ""
+    snapshots_made: int = 0
+    before_snapshot: int = 0
+    unstarted: set[str] = field(default_factory=set)  # the streams of those updates
+    replaced: list[str] = field(default_factory=list)  # shorter versions of this dump, imported before
+
+
+@dataclass
+class _Line:
+    """A line of a dump with its message and the message's time."""
+
+    number: int
+    message: dict[str, Any]
+    line: bytes
+    time: int
+
+
+class StreamsImport:
+    """One import of one or many dumps: `begin` each, `add_line` its lines, `finish` it. Streams continue from dump to dump."""
+
+    def __init__(self, lake: Lake, profile: Profile) -> None:
+        self.lake, self.profile = lake, profile
+        self.books: dict[tuple[str, str], BookStream] = {}
+        self.trades: dict[str, int] = {}  # time of the newest print
+        self.obsolete: set[Path] = set()
+
+    def begin(self, source: Path, identity: str, obsolete: Iterable[str]) -> None:
+        self.report = ImportReport(str(source))
+        self.source, self.identity = source, identity
+        self.files = ImportedFiles(identity)
+        self.obsolete = {self.lake.root / path for path in obsolete}
+        self.entered: set[tuple[str, str]] = set()  # streams seen in this dump
+        self.held: dict[tuple[str, str], _Line] = {}  # lines far ahead of their stream, until the next line confirms their time
+        self.unreadable: dict[int, str] = {}  # reason by line; a message of several symbols counts once
+
+    def add_line(self, number: int, line: bytes) -> None:
+        self.report.lines += 1
+        try:
+            message = parse_message(line)
+            channel = str(message.get("channel") or "")
+            if "method" in message:
+                self._add_ack(message, line)
+            elif channel in BOOKS:
+                symbol = message["data"][0]["symbol"]
+                time = message_time(message, self._stream(channel, symbol).time)
+                if time < 0:
+                    raise ValueError("a book message without a time")
+                self._add_timed((channel, symbol), _Line(number, message, line, time))
+            elif channel == "trade":
+                for symbol in sorted({one["symbol"] for one in message["data"]}):
+                    time = max(time_of(one["timestamp"]) for one in message["data"] if one["symbol"] == symbol)
+                    self._add_timed((channel, symbol), _Line(number, message, line, time))
+            elif channel == "instrument":
+                if not isinstance(message["data"], dict):
+                    raise ValueError("instrument data is not an object")
+                self.files.write(self.lake.root / "raw" / "instrument", line)
+            elif not channel:
+                raise ValueError("neither channel nor method")
+            else:
+                self.report.without_symbol += 1
+        except NOT_A_MESSAGE as error:
+            self._refuse(number, f"{type(error).__name__}: {error}")
+
+    def _refuse(self, number: int, reason: str) -> None:
+        self.unreadable[number] = reason[:MAX_REASON]
+        if len(self.unreadable) > MAX_UNREADABLE:
+            raise TooManyUnreadable(
+                f"more than {MAX_UNREADABLE:,} lines could not be read, the last one for {reason[:MAX_REASON]}"
+            )
+
+    def _add_timed(self, key: tuple[str, str], one: _Line) -> None:
+        """Write a message to its day. One that is far ahead of its stream is held until the next one confirms its time."""
+        held = self.held.pop(key, None)
+        if held is not None and one.time <= held.time - DAY_NS:
+            self._refuse(held.number, FAR_AHEAD)
+        elif held is not None:  # the stream was silent for that long
+            self._write(key, held)
+        latest = self.trades.get(key[1], -1) if key[0] == "trade" else self.books[key].time
+        if far_ahead(one.time, latest, int(one.message.get("received_at") or -1)):
+            self.held[key] = one
+        else:
+            self._write(key, one)
+
+    def _write(self, key: tuple[str, str], one: _Line) -> None:
+        try:
+            if key[0] == "trade":
+                self._write_trade(key[1], one)
+            else:
+                self._write_book(self.books[key], one)
+        except NOT_A_MESSAGE as error:
+            self._refuse(one.number, f"{type(error).__name__}: {error}")
+
+    def _directory(self, channel: str, symbol: str, day: dt.date) -> Path:
+        return self.lake.raw(cast(Channel, channel), AssetDay(check_symbol(lake_symbol(symbol)), day))
+
+    # ---- books
+
+    def _add_ack(self, message: dict[str, Any], line: bytes) -> None:
+        result = message.get("result") or {}
+        if message.get("method") != "subscribe" or not result.get("symbol") or result.get("channel") not in BOOKS:
+            self.report.without_symbol += 1
+            return
+        self._stream(result["channel"], result["symbol"]).acknowledge(message, line)
+
+    def _stream(self, channel: str, symbol: str) -> BookStream:
+        key = (channel, symbol)
+        if key not in self.books:
+            instrument = self.profile.instruments.get(check_symbol(lake_symbol(symbol)))
+            self.books[key] = BookStream(cast(BookChannel, channel), symbol, instrument)
+        return self.books[key]
+
+    def _write_book(self, stream: BookStream, one: _Line) -> None:
+        key, message = (stream.channel, stream.symbol), one.message
+        snapshot = message["type"] == "snapshot"
+        if key not in self.entered:
+            self.entered.add(key)
+            if snapshot:
+                stream.time = -1  # independent of the dump before it
+            elif not stream.leads_to(message):
+                stream = self._continue_from_lake(stream, one)
+        previous = stream.day
+        stream.advance(one.time, snapshot)
+        day = cast(dt.date, stream.day)
+        directory = self._directory(stream.channel, stream.symbol, day)
+        if previous != day:
+            self._begin_day(stream, directory, snapshot)
+        stream.apply(message)  # an unreadable message is not written
+        if not snapshot and stream.book is None:
+            self.report.before_snapshot += 1
+            self.report.unstarted.add(f"{stream.channel} {lake_symbol(stream.symbol)} from {day} on")
+        self.files.write(directory, one.line, one.time)
+
+    def _continue_from_lake(self, stream: BookStream, one: _Line) -> BookStream:
+        """A dump that continues another one: its book is the one that the lake's dumps lead to, if any."""
+        found = stream_from_lake(self.lake, stream, one.time, self.obsolete)
+        if not found.leads_to(one.message):
+            found = BookStream(stream.channel, stream.symbol, stream.instrument)
+        if not found.ack:
+            found.ack, found.depth = stream.ack, stream.depth
+        self.books[stream.channel, stream.symbol] = found
+        return found
+
+    def _begin_day(self, stream: BookStream, directory: Path, snapshot: bool) -> None:
+        if stream.ack is not None:
+            self.files.write(directory, stream.ack)
+        if stream.book is not None and not snapshot:  # the stream crossed midnight
+            midnight = stream.time // DAY_NS * DAY_NS
+            if stream.ack is None:
+                result = {"channel": stream.channel, "symbol": stream.symbol, "depth": stream.book.depth, "snapshot": True}
+                self.files.write(directory, json.dumps({"method": "subscribe", "result": result, "success": True}).encode())
+            self.files.write(directory, stream.book.snapshot_message(stream.symbol, midnight), midnight)
+            self.report.snapshots_made += 1
+
+    # ---- trades
+
+    def _write_trade(self, symbol: str, one: _Line) -> None:
+        # A message with prints on both sides of midnight goes to both days; the replay removes the duplicates.
+        times = [time_of(p["timestamp"]) for p in one.message["data"] if p["symbol"] == symbol]
+        for day in sorted({time // DAY_NS for time in times}):
+            first = min(time for time in times if time // DAY_NS == day)
+            self.files.write(self._directory("trade", symbol, date_of(day)), one.line, first)
+        self.trades[symbol] = max(one.time, self.trades.get(symbol, -1))
+
+    # ---- the end of a dump
+
+    def finish(self, content: Content, last_line: int) -> ImportReport:
+        report = self.report
+        for held in self.held.values():
+            self._refuse(held.number, FAR_AHEAD)
+        report.unreadable = sorted(self.unreadable)
+        cut_line = not content.ends_a_line and report.unreadable[-1:] == [last_line]
+        if content.broken or cut_line:
+            report.break_reason = content.broken or "its last line is cut off"
+            report.truncated = last_line - cut_line
+            if cut_line:  # reported as the break
+                report.unreadable.pop()
+        if report.unreadable:
+            self._quarantine(set(report.unreadable))
+        report.written = {str(path.relative_to(self.lake.root)): lines for path, lines in self.files.publish().items()}
+        return report
+
+    def _quarantine(self, numbers: set[int]) -> None:
+        kept = self.lake.root / "quarantine" / "import" / f"{self.identity}.jsonl"
+        with atomic_path(kept) as temporary, open(temporary, "w") as out:
+            for number, line in read_lines(self.source):
+                if number in numbers:
+                    out.write(quarantined_line(str(self.source), number, line, self.unreadable[number]))

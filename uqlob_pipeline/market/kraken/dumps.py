@@ -1,0 +1,80 @@
+"""Reads dump files line by line: plain, gzip or zstd, complete or truncated.
+
+DuckDB parses complete files itself. It cannot name the line that failed to parse, nor read a truncated archive up to its break.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from uqlob_pipeline.market.kraken.wire import MAX_LINE_BYTES
+
+_CHUNK = 1 << 20
+# Bytes given to a decompressor at a time. A zstd block of 4 bytes can hold 128 kB, so that one call returns 64 MB at most.
+_COMPRESSED_CHUNK = 1 << 11
+OnBreak = Callable[[str], None]
+
+
+def read_prefix(path: Path, on_break: OnBreak | None = None) -> Iterator[bytes]:
+    """Chunks of a dump up to where its archive breaks off; `on_break` gets the reason. Disk errors are raised."""
+    if path.name.endswith(".zst"):
+        yield from _decompress(path, lambda: zstandard.ZstdDecompressor().decompressobj(), on_break)
+    elif path.name.endswith(".gz"):
+        yield from _decompress(path, lambda: zlib.decompressobj(wbits=31), on_break)
+    else:
+        with open(path, "rb") as plain:
+            while chunk := plain.read(_CHUNK):
+                yield chunk
+
+
+def _decompress(path: Path, new_member: Callable[[], Any], on_break: OnBreak | None) -> Iterator[bytes]:
+    """Decompress the gzip members or zstd frames one after the other, up to the break."""
+    member: Any = None
+    broken = ""
+    with open(path, "rb") as compressed:
+        while not broken and (rest := compressed.read(_COMPRESSED_CHUNK)):
+            while rest:
+                if member is None:
+                    rest = rest.lstrip(b"\0")  # tapes and block devices pad archives
+                    if not rest:
+                        break
+                    member = new_member()
+                try:
+                    text = member.decompress(rest)
+                except (zlib.error, zstandard.ZstdError) as error:
+                    broken = f"it is damaged ({error})"
+                    break
+                for first in range(0, len(text), _CHUNK):
+                    yield text[first : first + _CHUNK]
+                rest = member.unused_data
+                if member.eof:
+                    member = None
+    if member is not None and not broken:
+        broken = "it ends before its last block does"
+    if broken and on_break:
+        on_break(broken)
+
+
+def read_lines(path: Path, on_break: OnBreak | None = None) -> Iterator[tuple[int, bytes]]:
+    """Line numbers from 1 and lines without their newline, as far as the dump can be read.
+
+    Of a line longer than MAX_LINE_BYTES only the beginning is kept, one byte longer than allowed: `parse_message` refuses it.
+    """
+    number, parts, size = 0, [], 0  # the parts of a line that has not ended yet
+    for chunk in read_prefix(path, on_break):
+        first, *lines = chunk.split(b"\n")
+        if size <= MAX_LINE_BYTES:
+            parts.append(first[: MAX_LINE_BYTES + 1 - size])
+            size += len(parts[-1])
+        if not lines:
+            continue
+        *lines, rest = [b"".join(parts), *lines]
+        parts, size = [rest], len(rest)
+        for line in lines:
+            number += 1
+            yield number, line
+    if size:
+        yield number + 1, b"".join(parts)

@@ -1,0 +1,182 @@
+"""Applies one side's orders (level 2: price levels) of a message to the book and emits its events with their types.
+
+`replay` adds the time, session and quotes once the whole message is applied.
+"""
+
+from uqlob_pipeline.market.kraken.book import (
+    LOTS,
+    NONE,
+    SIDE,
+    SORT_KEY,
+    TICKS,
+    Book,
+    add_order,
+    find_order,
+    rank,
+    remove_order,
+    resize_order,
+    set_level,
+    sort_key,
+)
+from uqlob_pipeline.market.kraken.messages import ADD, DELETE, EXECUTION, MODIFY
+from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
+from uqlob_pipeline.market.kraken.replay_state import Column, Counter, Run, SideOrders, State
+
+WORSE_THAN_ANY = -(2**62)  # sort key of an empty side's worst level
+
+
+@njit_inline
+def _first_print(run: Run, ts: int) -> int:
+    """The first print that is not too old to explain an event of this time."""
+    state, print_ts = run.state, run.prints.ts
+    while state[State.FIRST_PRINT] < len(print_ts) and print_ts[state[State.FIRST_PRINT]] < ts - run.rules.print_before_ns:
+        state[State.FIRST_PRINT] += 1
+    return state[State.FIRST_PRINT]
+
+
+@njit_inline
+def _is_execution(run: Run, side: int, ticks: int, removed: int, ts: int) -> bool:
+    """Level 3: whether one print that is large enough, or several that sum to it, explain an order's removal; claims them."""
+    prints, first = run.prints, _first_print(run, ts)
+    i, found, last = first, 0, NONE
+    while i < len(prints.ts) and prints.ts[i] <= ts + run.rules.print_after_ns:
+        if prints.maker_side[i] == side and prints.ticks[i] == ticks:
+            if prints.left[i] >= removed:
+                prints.left[i] -= removed
+                return True
+            found += prints.left[i]
+            if found == removed:
+                last = i
+        i += 1
+    for i in range(first, last + 1):
+        if prints.maker_side[i] == side and prints.ticks[i] == ticks:
+            prints.left[i] = 0
+    return last != NONE
+
+
+@njit_inline
+def _executed_lots(run: Run, side: int, ticks: int, removed: int, ts: int) -> int:
+    """Level 2: how much of a level's reduction the prints at its price explain together; claims them, oldest first."""
+    prints, i, left = run.prints, _first_print(run, ts), removed
+    while left > 0 and i < len(prints.ts) and prints.ts[i] <= ts + run.rules.print_after_ns:
+        if prints.maker_side[i] == side and prints.ticks[i] == ticks:
+            claimed = min(left, prints.left[i])
+            prints.left[i] -= claimed
+            left -= claimed
+        i += 1
+    return removed - left
+
+
+@njit_inline
+def _emit(run: Run, kind: int, side: int, ticks: int, lots: int, level: int) -> None:
+    """Append an event, or count it as discarded if it is deeper than max_level."""
+    if level > run.rules.max_level:
+        run.counters[Counter.DISCARDED_BY_DEPTH] += 1
+        return
+    row = run.state[State.ROWS]
+    run.rows[row, Column.TYPE] = kind
+    run.rows[row, Column.SIDE] = side
+    run.rows[row, Column.PRICE_TICKS] = ticks
+    run.rows[row, Column.LOTS] = lots
+    run.rows[row, Column.LEVEL] = level
+    run.state[State.ROWS] += 1
+
+
+@njit_inline
+def _worst_key(book: Book, side: int) -> int:
+    return book.levels[side, 0, SORT_KEY] if book.size[side] > 0 else WORSE_THAN_ANY
+
+
+@njit_in_place
+def apply_orders(book: Book, run: Run, side: int, orders: SideOrders, first: int, last: int, ts: int) -> None:
+    """Level 3: apply one side's orders of a message in sequence and emit their events."""
+    worst = _worst_key(book, side)
+    for i in range(first, last):
+        ticks, lots = orders.ticks[i], orders.lots[i]
+        slot = find_order(book, orders.key[i])
+        kind = orders.event[i] if lots > 0 else DELETE
+        emitted, own_side = lots, side
+        count = book.size[side]  # levels as the event finds them, to turn a position into a rank
+        if kind == ADD:
+            if slot != NONE:  # the order left the depth and came back: an add is an upsert
+                remove_order(book, slot)
+            position = add_order(book, orders.key[i], side, ticks, lots)
+            count = book.size[side]
+            if orders.ts[i] >= 0 and ts - orders.ts[i] > run.rules.republished_ns and sort_key(side, ticks) < worst:
+                run.counters[Counter.REPUBLISHED] += 1
+                continue
+        elif slot == NONE:
+            run.counters[Counter.UNKNOWN_ORDERS] += 1
+            continue
+        elif kind == MODIFY:
+            previous = book.orders[slot, LOTS]
+            if book.orders[slot, TICKS] != ticks or book.orders[slot, SIDE] != side:
+                remove_order(book, slot)
+                position = add_order(book, orders.key[i], side, ticks, lots)
+                count = book.size[side]
+            else:
+                position = resize_order(book, slot, lots)
+                removed = previous - lots
+                if removed > 0 and _is_execution(run, side, ticks, removed, ts):
+                    kind, emitted = EXECUTION, removed
+        else:
+            emitted, ticks, own_side = book.orders[slot, LOTS], book.orders[slot, TICKS], book.orders[slot, SIDE]
+            count = book.size[own_side]
+            position = remove_order(book, slot)
+            if _is_execution(run, own_side, ticks, emitted, ts):
+                kind = EXECUTION
+        _emit(run, kind, own_side, ticks, emitted, count - position)
+
+
+@njit_in_place
+def apply_levels(book: Book, run: Run, side: int, orders: SideOrders, first: int, last: int, ts: int) -> None:
+    """Level 2: apply one side's price levels of a message in sequence and emit their events."""
+    worst = _worst_key(book, side)
+    rows_before = run.state[State.ROWS]
+    beyond = unseen = 0  # adds beyond the previous worst level; those of them that are deeper than max_level
+    for i in range(first, last):
+        ticks, lots = orders.ticks[i], orders.lots[i]
+        level = rank(book, side, ticks)
+        previous = set_level(book, side, ticks, lots)
+        if previous == 0 and lots == 0:
+            run.counters[Counter.UNKNOWN_ORDERS] += 1
+            continue
+        kind, emitted = MODIFY, lots
+        if previous == 0:
+            kind = ADD
+            if sort_key(side, ticks) < worst:
+                beyond += 1
+                if level > run.rules.max_level:
+                    unseen += 1
+                    continue
+        elif lots < previous:
+            removed = previous - lots
+            executed = _executed_lots(run, side, ticks, removed, ts)
+            if executed == removed:
+                kind, emitted = EXECUTION, removed
+            else:
+                if executed > 0:  # a trade and a cancellation in one change of the level: one event each
+                    _emit(run, EXECUTION, side, ticks, executed, level)
+                if lots == 0:
+                    kind, emitted = DELETE, removed - executed
+        _emit(run, kind, side, ticks, emitted, level)
+    if beyond > 0:
+        _settle_adds_beyond_worst(book, run, side, worst, rows_before, beyond, unseen)
+
+
+@njit_in_place
+def _settle_adds_beyond_worst(book: Book, run: Run, side: int, worst: int, rows_before: int, beyond: int, unseen: int) -> None:
+    """Adds beyond the previous worst level are events only if the side has room; else they came back into the depth."""
+    rows, state = run.rows, run.state
+    if book.size[side] < state[State.DEPTH]:
+        run.counters[Counter.DISCARDED_BY_DEPTH] += unseen
+        return
+    run.counters[Counter.REPUBLISHED] += beyond
+    kept = rows_before
+    for row in range(rows_before, state[State.ROWS]):
+        if rows[row, Column.TYPE] == ADD and sort_key(side, rows[row, Column.PRICE_TICKS]) < worst:
+            continue
+        for field in (Column.TYPE, Column.SIDE, Column.PRICE_TICKS, Column.LOTS, Column.LEVEL):
+            rows[kept, field] = rows[row, field]
+        kept += 1
+    state[State.ROWS] = kept

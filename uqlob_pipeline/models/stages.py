@@ -1,0 +1,197 @@
+"""The stages of a model on disk: which training a stage needs now, and which finished one the lake holds.
+
+A training has a directory of its own, named by its data version and, from the second training on the same data on, by its number:
+checkpoints, the best weights, curves. Only when it is finished does `model.json` beside these directories point to it; until then
+the model before it stays in place. So a model is complete or absent, whatever is killed, and a resumed training finds its own
+checkpoints.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from uqlob_models.config import Objective
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.atomic_files import atomic_path, file_hash
+from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.provenance import Provenance, read_provenance
+from uqlob_pipeline.lake.staleness import expected_provenance
+from uqlob_pipeline.models.inputs import LogFn, ModelInputs, gather_inputs
+
+Stage = Literal["encoder", "uq_regression", "uq_classification"]
+STAGES: tuple[Stage, ...] = ("encoder", "uq_regression", "uq_classification")
+HEADS: tuple[Stage, ...] = ("uq_regression", "uq_classification")
+OBJECTIVE: dict[Stage, Objective] = {
+    "encoder": "pretraining",
+    "uq_regression": "regression",
+    "uq_classification": "classification",
+}
+RECORD, HISTORY = "model.json", "history.json"
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """A finished stage. Nothing in it depends on the machine's speed: the same training writes the same record.
+
+    Of an ensemble, `best_metric`, `validation` and `confusion` are those of the mixture; epochs and steps are the first member's.
+    """
+
+    provenance: Provenance
+    weights: str  # hash of the weights file, or of all members'
+    metric: str
+    best_metric: float
+    best_epoch: int
+    epochs: int
+    steps: int
+    stopped_early: bool
+    windows: dict[str, int]  # targets by split
+    validation: dict[str, float]  # every validation metric, of the best epoch
+    confusion: list[list[int]]  # true class by predicted class, on the selection half
+    directory: Path
+    ensemble: int = 1
+    training: int = 1  # counts the trainings on the same data that replaced one another
+
+    @property
+    def version(self) -> str:
+        """Changes with what the stage was made from, and with what came out: a second training on a GPU may differ."""
+        return f"{self.provenance.data_version}-{self.weights[:8]}"
+
+    @property
+    def best(self) -> Path:
+        return self.directory / "best"
+
+    @property
+    def members(self) -> list[Path]:
+        """The best model of each member; of a stage without an ensemble, `best` alone."""
+        return [directory / "best" for directory in member_directories(self.directory, self.ensemble)]
+
+    def history(self) -> dict[str, Any]:
+        """Epoch by epoch, with the times that the record leaves out, and the device; `others` are the members but the first."""
+        history: dict[str, Any] = json.loads((self.directory / HISTORY).read_text())
+        return history
+
+    def histories(self) -> list[list[dict[str, float]]]:
+        """The epochs of each member."""
+        history = self.history()
+        return [history["epochs"], *history.get("others", [])]
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The training that a stage needs now: what it reads, with which settings, and where it is kept."""
+
+    key: ModelKey
+    stage: Stage
+    inputs: ModelInputs
+    provenance: Provenance
+    home: Path
+    encoder: Path | None
+
+    @property
+    def objective(self) -> Objective:
+        return OBJECTIVE[self.stage]
+
+    @property
+    def data_version(self) -> str:
+        return self.provenance.data_version
+
+    @property
+    def training(self) -> int:
+        """The number of the training that is unfinished or would be started next: the finished one is not touched."""
+        done = self.finished()
+        return 1 if done is None else done.training + 1
+
+    @property
+    def directory(self) -> Path:
+        """Of the training that is unfinished or would be started next."""
+        return training_directory(self.home, self.provenance, self.training)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a training of this data was started and not finished."""
+        return self.directory.is_dir()
+
+    def discard_unfinished(self) -> None:
+        """Forget an unfinished training, with all members of its ensemble; a finished one stays in use."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.stage}"
+
+    def finished(self) -> StageRecord | None:
+        """The record of this very training, if it has been finished."""
+        record = read_record(self.home)
+        return record if record is not None and record.provenance == self.provenance else None
+
+
+def plan_stage(lake: Lake, profile: Profile, key: ModelKey, stage: Stage) -> StagePlan:
+    """The training that this stage needs now, or NotReady with what is missing for it."""
+    provenance = expected_provenance(lake, profile, stage, key)
+    inputs = gather_inputs(lake, profile, key, needed_by=stage)
+    pretrained = None if stage == "encoder" else read_record(lake.model("encoder", key))
+    encoder = pretrained.best if pretrained else None
+    return StagePlan(key, stage, inputs, provenance, lake.model(stage, key), encoder)
+
+
+def read_record(home: Path) -> StageRecord | None:
+    """The finished stage in its directory; None where there is none."""
+    provenance = read_provenance(home / RECORD)
+    if provenance is None:
+        return None
+    record: dict[str, Any] = json.loads((home / RECORD).read_text())
+    directory = training_directory(home, provenance, record.get("training", 1))
+    return StageRecord(**{**record, "provenance": provenance}, directory=directory)
+
+
+def training_directory(home: Path, provenance: Provenance, training: int) -> Path:
+    return home / (provenance.data_version if training == 1 else f"{provenance.data_version}-{training}")
+
+
+def publish(record: StageRecord) -> None:
+    """Put a finished training in the place of the one before, then clear that one away."""
+    home = record.directory.parent
+    written = {name: value for name, value in asdict(record).items() if name != "directory"}
+    written["provenance"]["data_version"] = record.provenance.data_version
+    with atomic_path(home / RECORD) as temporary:
+        temporary.write_text(json.dumps(written, indent=1, sort_keys=True))
+    for other in home.iterdir():
+        if other.is_dir() and other != record.directory:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def member_prefix(number: int) -> str:
+    """Where a member stands below its stage, on disk and in MLflow. The first, number 1, is where a single model would be."""
+    return "" if number == 1 else f"member-{number}/"
+
+
+def member_directories(directory: Path, ensemble: int) -> list[Path]:
+    return [directory / member_prefix(number) for number in range(1, ensemble + 1)]
+
+
+def weights_version(members: list[Path]) -> str:
+    """Of the best models of all members: changes when any of them does."""
+    hashes = [file_hash(member / "weights.safetensors") for member in members]
+    return hashes[0] if len(hashes) == 1 else hashlib.blake2b("".join(hashes).encode(), digest_size=12).hexdigest()
+
+
+@contextmanager
+def training_lock(home: Path, log: LogFn) -> Iterator[None]:
+    """One training per model at a time: a second run waits, and then finds the work done. The lock ends with its process."""
+    home.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(home / ".lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        log(f"another run is training in {home}; waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

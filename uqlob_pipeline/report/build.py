@@ -1,0 +1,57 @@
+"""Writes `paper_report` from the tables of the lake, with its provenance and staleness."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.provenance import Provenance
+from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, stale_partitions
+from uqlob_pipeline.lake.table_registry import REGISTRY
+from uqlob_pipeline.models.gated_evaluation import bootstrap
+from uqlob_pipeline.report.page import build_report
+from uqlob_pipeline.report.report_inputs import ReportInputs, read_report_inputs
+
+REPORT_PROVENANCE = "provenance.json"
+
+
+@dataclass(frozen=True)
+class ReportDone:
+    provenance: Provenance
+    page: Path
+    inputs: ReportInputs
+
+
+def report_inputs(lake: Lake, profile: Profile) -> ReportInputs:
+    """Everything that the lake has for the report of a profile."""
+    # Imported here to keep torch out of the code server.
+    from uqlob_models.parameter_table import parameter_table  # imports torch, which the code server must not load
+
+    stages = {"regression": profile.training.regression, "classification": profile.training.classification}
+    derived = {name: {"targets_per_step": stage.targets_per_step} for name, stage in stages.items()}
+    return replace(
+        read_report_inputs(lake, profile.symbols, profile.evaluation.horizons_s, simulated=profile.simulated),
+        parameters=[dict(row._asdict()) for row in parameter_table(profile.training)],
+        hyperparameters={**profile.model_dump(mode="json"), "derived": derived},
+        profile_name=profile.name,
+        stale=stale_partitions(lake, profile, *(source.table for source in REGISTRY["paper_report"].inputs)),
+    )
+
+
+def write_report(
+    lake: Lake, profile: Profile, output: Path | None = None, progress: Callable[[str], None] | None = None
+) -> ReportDone:
+    """Write the page from the tables of the lake; NotReady if no model has been evaluated."""
+    provenance, inputs = expected_provenance(lake, profile, "paper_report", None), report_inputs(lake, profile)
+    if not inputs.evaluations:
+        raise NotReady(f"paper_report: no model is evaluated in {lake.root}. Materialise gated_evaluation for some models first")
+    directory = output or lake.report
+    page = build_report(inputs, directory, bootstrap=bootstrap(profile), progress=progress)
+    with atomic_path(directory / REPORT_PROVENANCE) as temporary:
+        temporary.write_text(
+            json.dumps({**asdict(provenance), "data_version": provenance.data_version}, indent=1, sort_keys=True)
+        )
+    return ReportDone(provenance, page, inputs)
