@@ -86,9 +86,9 @@ def test_ctrl_c_leaves_no_process_behind(idle: Place) -> None:
     process = idle.start()
     family = psutil.Process(process.pid).children(recursive=True)
     names = " ".join(" ".join(child.cmdline()) for child in family)
-    assert "dagster-webserver" in names
+    assert "guarded_server dagster" in names
     assert "dagster-daemon" in names
-    assert "mlflow" in names
+    assert "guarded_server mlflow" in names
     assert {child.environ().get("MLFLOW_DISABLE_TELEMETRY") for child in family} == {"true"}
     assert stop(process) == 0
     _, alive = psutil.wait_procs(family, timeout=5)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uqlob_pipeline.cli.web_guard import check_origin
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 
 if TYPE_CHECKING:
@@ -79,17 +80,28 @@ def _interrupt(*_: object) -> None:
 def ui(
     port: Annotated[int, typer.Option(help="Port of the Dagster UI.")] = 3000,
     mlflow_port: Annotated[int, typer.Option(help="Port of the MLflow UI.")] = 5000,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Show everything, change nothing; the daemon stays off.")
+    ] = False,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Address at which your own proxy serves a page: https://lob.example.org; repeatable.")
+    ] = None,
     lake: LakeOption = None,
     profile: ProfileOption = None,
 ) -> None:
     """Start the Dagster UI, its daemon and the MLflow UI on loopback; Ctrl-C stops all of them.
 
-    The daemon runs backfills, queued runs, the sensor and the schedule. No browser is opened.
+    The daemon runs backfills, queued runs, the sensor and the schedule. No browser is opened. The pages answer at their own
+    address alone: requests that another site sends are refused.
     """
     if port == mlflow_port:
         raise _refuse(f"port {port} is given for both UIs: choose different ports with uqlob ui --port and --mlflow-port")
+    try:
+        origins = [check_origin(origin) for origin in allow_origin or []]
+    except ValueError as error:
+        raise _refuse(f"--allow-origin: {error}") from error
     with open_workplace(lake, profile) as workplace:
-        _serve(workplace, port, mlflow_port)
+        _serve(workplace, port, mlflow_port, read_only, origins)
 
 
 def _refuse(why: str) -> typer.Exit:
@@ -97,11 +109,14 @@ def _refuse(why: str) -> typer.Exit:
     return typer.Exit(1)
 
 
-def _address(port: int) -> list[str]:
-    return ["--host", HOST, "--port", str(port)]
+def _server(name: str, port: int, read_only: bool, origins: list[str]) -> list[str]:
+    """The command of one guarded web server."""
+    allowed = [word for origin in origins for word in ("--allow-origin", origin)]
+    command = [sys.executable, "-m", "uqlob_pipeline.cli.guarded_server", name, "--port", str(port), *allowed]
+    return [*command, "--read-only"] if read_only else command
 
 
-def _serve(workplace: Workplace, port: int, mlflow_port: int) -> None:
+def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, origins: list[str]) -> None:
     # Imported here to keep Dagster out of the start of other commands.
     from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
     from uqlob_pipeline.defs.orphaned_runs import end_orphaned_runs
@@ -115,20 +130,23 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int) -> None:
                 f"port {number} on {HOST} for {what} is in use: stop the process that uses it, or choose another port, "
                 f"such as uqlob ui {option} {number + 1}"
             )
-    with open_instance() as instance:
-        end_orphaned_runs(instance)
     tracking = Tracking(place, settings)
-    _upload_queued(tracking)
+    if not read_only:
+        with open_instance() as instance:
+            end_orphaned_runs(instance)
+        _upload_queued(tracking)
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
     links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
     chosen = {"UQLOB_LAKE": str(place.root), "UQLOB_PROFILE": workplace.profile_name, "DAGSTER_HOME": str(dagster_home())}
     environment = {**NO_TELEMETRY, **os.environ, **chosen, **links}
     tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
+    store = ["--store", tracking.uri, "--artifacts", str(place.mlflow / "artifacts")]
     commands = {
-        "mlflow": [tools / "mlflow", "ui", *_address(mlflow_port), "--backend-store-uri", tracking.uri, "--workers", "1"],
-        "dagster-webserver": [tools / "dagster-webserver", *_address(port), "--workspace", workspace],
-        "dagster-daemon": [tools / "dagster-daemon", "run", "--workspace", workspace],
+        "mlflow": [*_server("mlflow", mlflow_port, read_only, origins), *store],
+        "dagster-webserver": [*_server("dagster", port, read_only, origins), "--workspace", workspace],
     }
+    if not read_only:
+        commands["dagster-daemon"] = [str(tools / "dagster-daemon"), "run", "--workspace", workspace]
     logs = place.root / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -139,7 +157,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int) -> None:
         for name, command in commands.items():
             with open(logs / f"{name}.log", "ab") as log:
                 processes[name] = subprocess.Popen(  # noqa: S603
-                    [str(part) for part in command], stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
+                    command, stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
                 )
         typer.echo(f"starting (profile {settings.name}, lake {place.root}; logs in {logs}) ...")
         waiting = {"MLflow": f"{mlflow_url}/health", "Dagster": f"{dagster_url}/server_info"}

@@ -1,0 +1,113 @@
+"""The check in front of every page that `uqlob ui` serves: requests of other sites and of other host names are refused.
+
+A web page that the user opens elsewhere can send requests to a server on loopback, and a host name that is rebound to 127.0.0.1
+can read its answers. Browsers send in `Host` which server they mean, and in `Origin` which page makes the request.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+POLICY_VIOLATION = 1008  # close code of a refused WebSocket
+
+
+def loopback_origins(port: int) -> list[str]:
+    return [f"http://{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")]
+
+
+def check_origin(origin: str) -> str:
+    """An origin as a browser writes it, such as https://lob.example.org, or ValueError."""
+    parts = urlsplit(origin)
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+        raise ValueError(f"{origin!r} is no origin: give scheme and host alone, such as https://lob.example.org")
+    return f"{parts.scheme}://{_host(origin)}"
+
+
+def _host(origin: str) -> str:
+    """Host and port of an origin as a browser sends them: without the scheme's own port."""
+    parts = urlsplit(origin.lower())
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
+    return host if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f"{host}:{parts.port}"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    status: int
+    why: str
+
+
+class WebGuard:
+    """An ASGI application that passes on what its own pages send, and refuses everything else.
+
+    `posts` names the paths that still take a POST when `read_only`: those that search and change nothing.
+    """
+
+    def __init__(self, app: AsgiApp, origins: Iterable[str], *, read_only: bool = False, posts: str = "") -> None:
+        self.app, self.read_only = app, read_only
+        self.origins = frozenset(check_origin(origin) for origin in origins)
+        self.hosts = frozenset(_host(origin) for origin in self.origins)
+        self.posts = re.compile(posts) if posts else None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        refusal = self.refusal(scope)
+        if refusal is None:
+            await self.app(scope, receive, _without_framing(send) if scope["type"] == "http" else send)
+        elif scope["type"] == "websocket":
+            await receive()  # the connection request; closing before accepting it answers with status 403
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": refusal.why[:120]})
+        else:
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
+            await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+            await send({"type": "http.response.body", "body": f"{refusal.why}\n".encode()})
+
+    def refusal(self, scope: Message) -> Refusal | None:
+        """Why a request is refused; None where it is passed on."""
+        hosts = _values(scope, b"host")
+        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
+            return Refusal(403, f"Refused: Host {', '.join(hosts) or 'missing'} is not a name of this server. {self._remedy()}")
+        for origin in _values(scope, b"origin"):
+            if origin.lower() not in self.origins:
+                return Refusal(403, f"Refused: a page of {origin} may not send requests to this server. {self._remedy()}")
+        if scope["type"] == "websocket":
+            return None
+        method, path = scope["method"], scope["path"]
+        if method in SAFE_METHODS:
+            if path.rstrip("/").endswith("/graphql") and "query" in parse_qs(scope["query_string"].decode("latin-1"), True):
+                return Refusal(405, "Refused: GraphQL over GET. A link or an image could run a mutation; send the query by POST")
+        elif self.read_only and not (method == "POST" and self.posts and self.posts.fullmatch(path)):
+            return Refusal(403, f"Refused: {method} {path}. This server was started with uqlob ui --read-only")
+        return None
+
+    def _remedy(self) -> str:
+        return (
+            f"It answers as {', '.join(sorted(self.hosts))}. "
+            "Behind a proxy of your own, name its address with uqlob ui --allow-origin https://..."
+        )
+
+
+def _values(scope: Message, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for header, value in scope["headers"] if header.lower() == name]
+
+
+def _without_framing(send: Send) -> Send:
+    """Other sites may not show the page in a frame, where clicks could be stolen."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"x-frame-options"]
+            message = {**message, "headers": [*kept, (b"x-frame-options", b"SAMEORIGIN")]}
+        await send(message)
+
+    return sending
