@@ -19,7 +19,8 @@ def test_a_ratio_is_met_up_to_its_tolerance() -> None:
 
 
 def test_directional_f1_of_the_most_confident_by_hand() -> None:
-    scored = Scored(true=np.array([1, 0, 2, 1]), score=np.array([0.9, -0.8, 0.1, -0.3]), threshold=0.2)
+    t = np.zeros(4, dtype=np.int64)
+    scored = Scored(t, true=np.array([1, 0, 2, 1]), score=np.array([0.9, -0.8, 0.1, -0.3]), threshold=0.2)
     # Predicted: up, down, stationary, down. Up: precision 1, recall 1/2. Down: precision 1/2, recall 1.
     assert scored.directional_f1() == pytest.approx(2 / 3)
     assert scored.directional_f1(0.5) == 1.0
@@ -27,10 +28,21 @@ def test_directional_f1_of_the_most_confident_by_hand() -> None:
 
 
 def test_each_market_keeps_its_own_most_confident() -> None:
-    loud = Scored(np.array([1, 0]), np.array([0.9, -0.8]), 0.0)
-    quiet = Scored(np.array([0, 1]), np.array([0.02, 0.01]), 0.0)
+    t = np.zeros(2, dtype=np.int64)
+    loud = Scored(t, np.array([1, 0]), np.array([0.9, -0.8]), 0.0)
+    quiet = Scored(t, np.array([0, 1]), np.array([0.02, 0.01]), 0.0)
     # Kept: the first of each, an up that is up and an up that is down.
-    assert pooled_directional_f1([loud, quiet], 0.5) == pytest.approx((2 / 3 + 0) / 2)
+    assert pooled_directional_f1([loud, quiet], 0.5).value == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_a_pooled_score_has_bounds_from_twenty_blocks_on() -> None:
+    def market(blocks: int) -> Scored:
+        t = np.repeat(np.arange(blocks) * 600_000_000_000, 4)
+        return Scored(t, np.tile([1, 0, 2, 1], blocks), np.tile([0.9, -0.8, 0.1, -0.3], blocks), 0.2)
+
+    assert pooled_directional_f1([market(9), market(10)])[1:] == (None, None)
+    # Every block holds the same four windows, so that every replicate has the same score.
+    assert pooled_directional_f1([market(10), market(10)]) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
 
 
 def test_targets_name_the_symbol_and_what_was_missed() -> None:

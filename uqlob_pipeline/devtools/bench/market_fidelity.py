@@ -10,6 +10,7 @@ import json as json_text
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,7 +103,8 @@ def learnt(parts: dict[str, dict[int, Scored]]) -> dict[str, Any]:
         for gate, retained in ((0, 1.0), (90, 0.1)):
             own = printed("directional_f1", "regression", horizon, "directional_f1", gate)
             assert own is not None
-            gates[str(gate)] = share_against_paper(pooled_directional_f1(scored, retained), own, F1_TOLERANCE)
+            score = pooled_directional_f1(scored, retained)
+            gates[str(gate)] = share_against_paper(score.value, own, F1_TOLERANCE) | {"lower": score.lower, "upper": score.upper}
         report[str(horizon)] = {
             "gates": gates,
             "windows": sum(len(part.true) for part in scored),
@@ -223,12 +225,12 @@ def measure_all(
         report["shift"] = shifted_shares(seeds, min(hours, 8.0))
     if learning:
         parts = {}
-        for symbol in symbols:
-            log(f"{symbol}: boosting")
+        for symbol, seed in product(symbols, seeds):
+            log(f"{symbol}, seed {seed}: boosting")
             with tempfile.TemporaryDirectory(prefix="uqlob-market-") as root:
                 # The paper's BTC changed its volatility regime after the training days.
-                chosen = LearnableMarket(symbol, seeds[0], shifted=symbol == "BTC-USD")
-                parts[symbol] = score_market(Path(root), chosen)
+                chosen = LearnableMarket(symbol, seed, shifted=symbol == "BTC-USD")
+                parts[f"{symbol} seed {seed}"] = score_market(Path(root), chosen)
         report["learning"] = learnt(parts)
     if null_symbols:
         report["null_market"] = {}

@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from uqlob_models.bootstrap import Bootstrap
     from uqlob_pipeline.config.profile import Profile
 
 FIRST_DAY = dt.date(2026, 1, 5)
@@ -48,21 +49,24 @@ class LearnableMarket:
 class Scored:
     """True classes and scores of the test windows of one symbol and horizon."""
 
+    t: np.ndarray  # end of the window, ns
     true: np.ndarray  # 0 down, 1 up, 2 stationary
     score: np.ndarray  # P(up) - P(down)
     threshold: float  # below it in size, the predicted class is stationary
 
-    def retained(self, share: float) -> tuple[np.ndarray, np.ndarray]:
-        """True and predicted classes of the most confident share of the windows."""
+    def confusion_by_block(self, retained: float, bootstrap: Bootstrap) -> np.ndarray:
+        """The confusion matrix of the most confident share of the windows in each block of time: (blocks, 3, 3)."""
         import numpy as np
 
         size = np.abs(self.score)
-        chosen = size >= np.quantile(size, 1.0 - share)
+        chosen = size >= np.quantile(size, 1.0 - retained)
         predicted = np.where(size < self.threshold, 2, np.where(self.score > 0, 1, 0))
-        return self.true[chosen], predicted[chosen]
+        starts, block = bootstrap.block_starts(self.t)
+        cell = (block * 3 + self.true) * 3 + predicted
+        return np.bincount(cell[chosen], minlength=9 * len(starts)).reshape(-1, 3, 3)
 
     def directional_f1(self, retained: float = 1.0) -> float:
-        return pooled_directional_f1([self], retained)
+        return pooled_directional_f1([self], retained).value
 
     def sign_accuracy(self) -> float:
         import numpy as np
@@ -131,16 +135,31 @@ def score_market(root: Path, market: LearnableMarket) -> dict[int, Scored]:
         score = shares[:, up] - shares[:, down]
         validation = np.concatenate([dataset.targets(name, 0) for name in ("selection", "calibration")])
         threshold = float(np.quantile(np.abs(score[validation]), np.mean(dataset.label[validation] == 2)))
-        scored[horizon] = Scored(dataset.label[test], score[test], threshold)
+        scored[horizon] = Scored(dataset.t_end[test], dataset.label[test], score[test], threshold)
     return scored
 
 
-def pooled_directional_f1(parts: list[Scored], retained: float = 1.0) -> float:
+class PooledScore(NamedTuple):
+    """A score with its bounds; None where there are too few blocks for an interval."""
+
+    value: float
+    lower: float | None
+    upper: float | None
+
+
+def pooled_directional_f1(parts: list[Scored], retained: float = 1.0) -> PooledScore:
     """Of several symbols or seeds as one set; the most confident are chosen within each part, as the paper gates each asset."""
     import numpy as np
 
     from uqlob_models import metrics
+    from uqlob_models.bootstrap import Bootstrap
 
-    chosen = [part.retained(retained) for part in parts]
-    true, predicted = (np.concatenate([pair[i] for pair in chosen]) for i in (0, 1))
-    return float(metrics.directional_f1(true, predicted))
+    bootstrap = Bootstrap(minimum_blocks=20)
+
+    def directional(confusion: np.ndarray) -> np.ndarray:
+        return metrics.f1_of_confusion(confusion)[..., : metrics.STATIONARY].mean(axis=-1)
+
+    blocks = np.concatenate([part.confusion_by_block(retained, bootstrap) for part in parts])
+    drawn = bootstrap.draw(blocks.astype(float))
+    bounds = (None, None) if drawn is None else tuple(float(bound) for bound in bootstrap.interval(directional(drawn)))
+    return PooledScore(float(directional(blocks.sum(axis=0))), *bounds)
