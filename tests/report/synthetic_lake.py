@@ -1,5 +1,6 @@
 """A lake of synthetic predictions, evaluated, with the dataset tables that the report shows."""
 
+import datetime as dt
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.models.evaluation_files import MULTIPLIER, write_evaluation
+from uqlob_pipeline.report.figures.market_figures import PANELS
 
 PARAMETERS = [
     {"part": "BL 1", "shape": "15x512 -> 64x256", "parameters": 148_416},
@@ -65,5 +67,12 @@ def dataset_tables(symbols: list[str], horizons: list[int]) -> dict[str, pa.Tabl
                 key = {"symbol": symbol, "horizon_s": horizon, "class": name}
                 proportions += [key | {"split": split, "share": share[number], "windows": 900} for split, share in shares.items()]
                 drift.append(key | {"drift_pp": 100 * abs(shares["train"][number] - shares["test"][number])})
+    facts = [
+        {"symbol": symbol, "date": dt.date(2026, 1, 5), "fact": panel[0], "x": x, "value": value}
+        for symbol in symbols
+        for panel in PANELS
+        for x, value in ((1.0, 0.5), (2.0, 0.25))
+    ]
     named = {"dataset": dataset, "thresholds": thresholds, "class_proportions": proportions, "drift": drift}
+    named["stylised_facts"] = facts
     return {name: pa.Table.from_pylist(rows) for name, rows in named.items()}

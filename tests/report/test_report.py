@@ -97,6 +97,8 @@ def value_behind(folder: Path, source: str, key: str) -> float:
     if source == "parameters":
         return next(row["parameters"] for row in rows if row["part"] == key)
     *where, metric = parts
+    if source == "market":
+        return next(row[metric] for row in rows if [row["symbol"], row["quantity"], str(row["horizon_s"] or "")] == where)
     names = ("symbol", "horizon_s")[: len(where)]
     return next(row[metric] for row in rows if [str(row[name]) for name in names] == where)
 

@@ -21,6 +21,7 @@ from uqlob_pipeline.lake.atomic_files import atomic_path, write_parquet
 from uqlob_pipeline.report import data_tables, figures
 from uqlob_pipeline.report import result_tables as tables
 from uqlob_pipeline.report.cells import Scores, View
+from uqlob_pipeline.report.market_tables import market_comparison, market_view
 from uqlob_pipeline.report.paper import paper
 from uqlob_pipeline.report.plain_summary import cards, findings
 from uqlob_pipeline.report.pooling import CombinedTables, combine
@@ -89,6 +90,9 @@ def report_tables(inputs: ReportInputs, pooled_scores: pa.Table) -> dict[str, pa
     """The tables behind the numbers of the page, by file name."""
     own = pa.concat_tables([tables.scores for _, tables in sorted(inputs.evaluations.items())])
     found = {"pooled_evaluation": pooled_scores, "gated_evaluation": own, **inputs.dataset_tables}
+    if {"dataset", "thresholds"} <= set(inputs.dataset_tables):
+        compared = market_comparison({name: pl.DataFrame(table) for name, table in inputs.dataset_tables.items()})
+        found["market"] = compared.to_arrow()
     if inputs.multipliers:
         sweeps = []
         for (symbol, horizon), sweep in sorted(inputs.multipliers.items()):
@@ -182,6 +186,20 @@ def _data(inputs: ReportInputs, scores: Scores) -> Iterator[View | Picture]:
         yield data_tables.dataset_view(found["dataset"])
     if "thresholds" in found:
         yield data_tables.thresholds_view(found["thresholds"])
+    if "dataset" in found and "thresholds" in found:
+        compared = market_comparison(found)
+        if not compared.is_empty():
+            yield market_view(compared)
+            figure = figures.figure_calibration(compared, simulated=inputs.simulated)
+            caption = "Ratio to the printed value. The grey bands show 15 % and 25 %."
+            yield Picture("market-calibration", "This market beside the paper's", caption, figure)
+    if "stylised_facts" in found and not found["stylised_facts"].is_empty():
+        figure = figures.figure_stylised_facts(found["stylised_facts"], simulated=inputs.simulated)
+        caption = (
+            "The last training day of each symbol. Signature plot: variance per second by sampling step, 1 for a random walk. "
+            "Response: the mid-price's mean move in the direction of a trade. Scaled: divided by the symbol's largest value."
+        )
+        yield Picture("stylised-facts", "Stylised facts", caption, figure)
     if "class_proportions" in found and not found["class_proportions"].is_empty():
         figure = figures.figure_class_proportions(found["class_proportions"], inputs.symbols, simulated=inputs.simulated)
         yield Picture("class-proportions", "Class proportions", "Percent of windows in each class, by split.", figure)

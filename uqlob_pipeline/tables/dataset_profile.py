@@ -1,18 +1,20 @@
-"""The dataset profile: the paper's dataset tables as Parquet and CSV."""
+"""The dataset profile: the paper's dataset tables and the stylised facts of the market, as Parquet and CSV."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.atomic_files import atomic_path, write_parquet
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance
 from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.market.stylised_facts import COLUMNS, Fact, stylised_facts
 
 SQL_FILES = {
     "dataset": "dataset_statistics.sql",
@@ -20,7 +22,8 @@ SQL_FILES = {
     "class_proportions": "dataset_class_proportions.sql",
     "drift": "dataset_drift.sql",  # reads the proportions
 }
-DATASET_TABLES = tuple(SQL_FILES)
+FACTS = "stylised_facts"
+DATASET_TABLES = (*SQL_FILES, FACTS)
 AUTHORITATIVE_TABLE = "dataset"  # the table whose provenance is asked for all of them, and which is therefore in place last
 
 
@@ -80,12 +83,37 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
     written = DatasetProfile(provenance, missing=[str(day) for day in missing])
     written.tables = {table: lake.dataset_profile / f"{table}.parquet" for table in DATASET_TABLES}
     with atomic_path(written.tables[AUTHORITATIVE_TABLE]) as last:
+        write_parquet(_facts_table(lake, profile, described), written.tables[FACTS], provenance.metadata())
+        _write_csv(written.tables[FACTS], written.tables[FACTS])
         for table, name in SQL_FILES.items():
             path = last if table == AUTHORITATIVE_TABLE else written.tables[table]
             warehouse.write(name, path, provenance, **parameters[table])
-            with atomic_path(written.tables[table].with_suffix(".csv")) as temporary:
-                pa_csv.write_csv(pq.read_table(path, partitioning=None), temporary)
+            _write_csv(path, written.tables[table])
     return written
+
+
+def _write_csv(parquet: Path, beside: Path) -> None:
+    with atomic_path(beside.with_suffix(".csv")) as temporary:
+        pa_csv.write_csv(pq.read_table(parquet, partitioning=None), temporary)
+
+
+def day_facts(lake: Lake, profile: Profile, day: AssetDay) -> list[Fact]:
+    """The stylised facts of one asset-day."""
+    events = pq.read_table(lake.book_events(day), columns=list(COLUMNS), partitioning=None)
+    lot = 10.0 ** -profile.instruments[day.symbol].qty_precision
+    return stylised_facts({name: events[name].to_numpy() for name in COLUMNS}, lot)
+
+
+def _facts_table(lake: Lake, profile: Profile, described: list[AssetDay]) -> pa.Table:
+    """The facts of each symbol's last training day; of its last day where no training day is materialised."""
+    rows: list[dict[str, Any]] = []
+    for symbol in profile.symbols:
+        own = [day for day in described if day.symbol == symbol]
+        training = [day for day in own if profile.splits.of(day.date) == "train"]
+        for day in (training or own)[-1:]:
+            rows += [{"symbol": symbol, "date": day.date} | fact._asdict() for fact in day_facts(lake, profile, day)]
+    types = {"symbol": pa.string(), "date": pa.date32(), "fact": pa.string(), "x": pa.float64(), "value": pa.float64()}
+    return pa.Table.from_pylist(rows, schema=pa.schema(types))
 
 
 def _described_days(lake: Lake, profile: Profile) -> tuple[list[AssetDay], list[AssetDay]]:

@@ -65,7 +65,7 @@ def test_the_command_prints_one_json_object() -> None:
     found = report["symbols"]["LTC-USD"]
     assert set(found["sigma_lr"]) == {"5", "10", "15", "30"}
     assert found["events_per_second"]["paper"] == 39
-    assert len(found["stylised_facts"]["response_ticks"]) == 6
+    assert len(found["stylised_facts"]["order_response_ticks"]) == 6
     assert len(report["null_market"]["LTC-USD"]["tests"]) == 28
     assert report["targets"]
 

@@ -14,9 +14,10 @@ from uqlob_pipeline.market.simulator.feed import LINES, SENT_EVENTS, USED
 from uqlob_pipeline.market.simulator.ladder import ASK_LEVELS, BEST_ASK, BEST_BID, BID_LEVELS, HEAD, RING_MASK
 from uqlob_pipeline.market.simulator.latent import PRESSURE, REGIME, STATE_SIZE
 from uqlob_pipeline.market.simulator.market import SAMPLES, open_market
-from uqlob_pipeline.market.simulator.market_statistics import label_scale, sign_test, values_at, window_prices
+from uqlob_pipeline.market.simulator.market_statistics import label_scale, sign_test, window_prices
 from uqlob_pipeline.market.simulator.observation import OBSERVED_MESSAGES, observe, observe_day
 from uqlob_pipeline.market.simulator.repricing import draw_half_cells, draw_sign
+from uqlob_pipeline.market.stylised_facts import values_at
 
 DAY = dt.date(2026, 1, 18)
 STEP_SECONDS = 0.5

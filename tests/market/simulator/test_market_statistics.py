@@ -13,13 +13,9 @@ from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 from uqlob_pipeline.market.simulator.market_statistics import (
-    autocorrelation,
-    hourly_shape,
     label_scale,
-    order_response,
     past_moves,
     sign_test,
-    signature_plot,
     window_prices,
 )
 from uqlob_pipeline.market.simulator.observation import observe_day
@@ -80,31 +76,6 @@ def test_observed_quotes_give_the_window_prices_of_the_pipeline(tmp_path: Path) 
         own = table[table.horizon_s == horizon]
         np.testing.assert_array_equal(own.t_end.to_numpy(), found.t_end)
         np.testing.assert_allclose(own.y.to_numpy(dtype=float), found.y[i], atol=1e-9)
-
-
-def test_autocorrelation_of_an_alternating_series_is_minus_and_plus_one() -> None:
-    assert autocorrelation(np.array([1.0, -1.0] * 50), (1, 2)) == pytest.approx([-1.0, 1.0])
-    assert autocorrelation(np.ones(10), (1,)) == [0.0]
-
-
-def test_signature_plot_of_a_bouncing_price_falls() -> None:
-    ts = np.arange(0, 401) * SECOND
-    bouncing = np.array([0.0, 1.0] * 200 + [0.0])
-    rising = np.arange(401.0)
-    assert signature_plot(ts, bouncing, (1.0, 3.0)) == pytest.approx([3.0, 1.0])
-    assert signature_plot(ts, rising, (1.0, 2.0)) == pytest.approx([0.5, 1.0])
-
-
-def test_response_is_the_mean_signed_move_since_before_the_trade() -> None:
-    ts, mid = np.array([0, 10, 20, 30]) * SECOND, np.array([5.0, 6.0, 6.0, 4.0])
-    trades, signs = np.array([10, 20]) * SECOND, np.array([1, -1])
-    # The buy moves the mid from 5 to 6 at once and ten seconds later; the sell by nothing at once and by +2 ten seconds later.
-    assert order_response(trades, signs, ts, mid, (0.0, 10.0)) == pytest.approx([0.5, 1.5])
-
-
-def test_hourly_shape_has_mean_one_over_the_hours_seen() -> None:
-    ts = np.array([0, 1800, 3600]) * SECOND
-    assert hourly_shape(ts, np.array([1, 1, 6]))[:2] == [0.5, 1.5]
 
 
 def test_past_moves_look_back_from_the_end_of_a_window() -> None:

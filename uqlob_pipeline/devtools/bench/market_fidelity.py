@@ -7,6 +7,7 @@ are looked at once.
 from __future__ import annotations
 
 import json as json_text
+import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from uqlob_pipeline.cli.simulate import parse_symbols
 
 if TYPE_CHECKING:
     from uqlob_pipeline.devtools.bench.market_learning import Scored
+    from uqlob_pipeline.market.stylised_facts import Fact
 
 LogFn = Callable[[str], None]
 TOLERANCE = {"events_per_second": 0.05, "sigma_lr": 0.15, "ratio_30_5": 0.10, "y_ref": 0.25}
@@ -211,7 +213,7 @@ def measure_all(
     null_hours: float,
     log: LogFn,
 ) -> dict[str, Any]:
-    from uqlob_pipeline.devtools.bench.market_facts import stylised_facts
+    from uqlob_pipeline.devtools.bench.market_facts import simulated_facts
     from uqlob_pipeline.devtools.bench.market_learning import LearnableMarket, score_market
 
     report: dict[str, Any] = {"market": "simulated", "seeds": list(seeds), "hours": hours, "symbols": {}}
@@ -220,7 +222,8 @@ def measure_all(
         report["symbols"][symbol] = calibration(symbol, seeds, hours)
         if facts_hours > 0:
             with tempfile.TemporaryDirectory(prefix="uqlob-market-") as root:
-                report["symbols"][symbol]["stylised_facts"] = stylised_facts(Path(root), symbol, seeds[0], facts_hours)
+                facts = simulated_facts(Path(root), symbol, seeds[0], facts_hours)
+            report["symbols"][symbol]["stylised_facts"] = curves(facts)
     if "BTC-USD" in symbols:
         report["shift"] = shifted_shares(seeds, min(hours, 8.0))
     if learning:
@@ -240,11 +243,32 @@ def measure_all(
     return report
 
 
+def curves(facts: list[Fact]) -> dict[str, list[list[float | None]]]:
+    """Points [x, value] of each fact; null where a value is not defined, since JSON has no NaN."""
+    found: dict[str, list[list[float | None]]] = {}
+    for fact, x, value in facts:
+        found.setdefault(fact, []).append([x, None if math.isnan(value) else value])
+    return found
+
+
 def write_figures(report: dict[str, Any], directory: Path) -> None:
+    import polars as pl
+
     from uqlob_pipeline.report.figures import png
     from uqlob_pipeline.report.figures.market_figures import figure_calibration, figure_stylised_facts
 
     directory.mkdir(parents=True, exist_ok=True)
-    facts = {symbol: found["stylised_facts"] for symbol, found in report["symbols"].items()}
-    (directory / "stylised_facts.png").write_bytes(png(figure_stylised_facts(facts)))
-    (directory / "calibration.png").write_bytes(png(figure_calibration(report["symbols"])))
+    facts = [
+        {"symbol": symbol, "fact": fact, "x": x, "value": value}
+        for symbol, found in report["symbols"].items()
+        for fact, points in found["stylised_facts"].items()
+        for x, value in points
+    ]
+    ratios = [
+        {"symbol": symbol, "quantity": name, "horizon_s": int(horizon), "ratio": row["ratio"]}
+        for symbol, found in report["symbols"].items()
+        for name in ("sigma_lr", "y_ref")
+        for horizon, row in found[name].items()
+    ]
+    (directory / "stylised_facts.png").write_bytes(png(figure_stylised_facts(pl.DataFrame(facts))))
+    (directory / "calibration.png").write_bytes(png(figure_calibration(pl.DataFrame(ratios))))

@@ -1,4 +1,4 @@
-"""Measurements of a market, as pure functions of arrays: label scales by the paper's definitions, and stylised facts.
+"""Measurements of a market, as pure functions of arrays: label scales by the paper's definitions, and tests of signs.
 
 A market is given as its kept events in the order of time: `ts` (ns), `half_ticks` (best bid + best ask) and `kept`, how many
 events of the same time and quotes an entry stands for (1 for each row of `book_events`). Nothing here knows how the market
@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+
+from uqlob_pipeline.market.stylised_facts import values_at
 
 NS = 1_000_000_000
 WINDOW, LATENCY_NS, SMOOTHED, ALPHA = 512, 500_000, 10, 0.25
@@ -107,54 +109,6 @@ def label_scale(p_start: np.ndarray, y: np.ndarray, alpha: float = ALPHA, tau: f
         stationary_share=float(np.mean(np.abs(moves) < delta)),
         kurtosis=float(np.mean((moves - moves.mean()) ** 4) / np.var(moves) ** 2),
     )
-
-
-def values_at(ts: np.ndarray, values: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """The last value at or before each moment; the first value before all of them."""
-    return np.asarray(values[np.maximum(np.searchsorted(ts, moments, side="right") - 1, 0)])
-
-
-def on_grid(ts: np.ndarray, values: np.ndarray, step_s: float) -> np.ndarray:
-    """The last value at or before each point of an even grid of time."""
-    return values_at(ts, values, np.arange(ts[0], ts[-1] + 1, int(step_s * NS)))
-
-
-def autocorrelation(series: np.ndarray, lags: tuple[int, ...]) -> list[float]:
-    """At each lag; 0 for a constant series."""
-    centred = np.asarray(series, dtype=float) - np.mean(series)
-    power = float(np.mean(centred**2))
-    return [float(np.mean(centred[lag:] * centred[:-lag]) / power) if power > 0 else 0.0 for lag in lags]
-
-
-def signature_plot(ts: np.ndarray, mid: np.ndarray, steps_s: tuple[float, ...]) -> list[float]:
-    """Realised variance per second at each sampling step, relative to the last one: 1 everywhere for a random walk."""
-    rates = []
-    for step in steps_s:
-        grid = on_grid(ts, mid, step)
-        rates.append(float(np.mean(np.diff(grid) ** 2) / step))
-    return [rate / rates[-1] if rates[-1] > 0 else float("nan") for rate in rates]
-
-
-def order_response(
-    trade_ts: np.ndarray, trade_sign: np.ndarray, ts: np.ndarray, mid: np.ndarray, lags_s: tuple[float, ...]
-) -> list[float]:
-    """Mean of sign times the mid-price's move from just before a trade to each lag after it, in ticks."""
-    before = values_at(ts, mid, trade_ts - 1)
-    last = ts[-1]
-    means = []
-    for lag in lags_s:
-        inside = trade_ts + int(lag * NS) <= last
-        after = values_at(ts, mid, trade_ts[inside] + int(lag * NS))
-        means.append(float(np.mean(trade_sign[inside] * (after - before[inside]))))
-    return means
-
-
-def hourly_shape(ts: np.ndarray, kept: np.ndarray) -> list[float]:
-    """Events per second of each UTC hour relative to their mean; NaN for hours that hold none."""
-    hours = (ts // (3600 * NS)) % 24
-    counts = np.bincount(hours, weights=kept, minlength=24)
-    seen = counts > 0
-    return [float(c) for c in np.where(seen, counts / counts[seen].mean(), np.nan)]
 
 
 class SignTest(NamedTuple):

@@ -15,10 +15,10 @@ from uqlob_pipeline.market.simulator.market_statistics import (
     SignTest,
     past_moves,
     sign_test,
-    values_at,
     window_prices,
 )
 from uqlob_pipeline.market.simulator.observation import QuotePath, observe_day
+from uqlob_pipeline.market.stylised_facts import values_at
 
 NULL_LAGS_S = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 QUEUE_IMBALANCE = 0.0  # its key among the lags

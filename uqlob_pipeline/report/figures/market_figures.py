@@ -1,41 +1,45 @@
-"""The simulated market beside the paper's, and its stylised facts: pure functions of what `uqlob bench market` measured."""
+"""The market beside the paper's, and its stylised facts: pure functions of frames."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from uqlob_pipeline.report.figures.style import FAINT, finish, house_style, legend_below, new_figure
+import polars as pl
+
+from uqlob_pipeline.report.figures.style import FAINT, finish, house_style, legend_below, new_figure, symbol_colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What each panel shows: title, abscissa and its label, ordinate, logarithmic abscissa, reference line.
+# What each panel shows: fact, title, label of the abscissa, logarithmic abscissa, reference line.
 PANELS = (
-    ("Signature plot", "signature_steps_s", "sampling step (s)", "signature", True, 1.0),
-    ("Volatility clustering", "clustering_lags_s", "lag (s)", "clustering", True, 0.0),
-    ("Autocorrelation of trade signs", "sign_lags", "lag (trades)", "sign_autocorrelation", True, 0.0),
-    ("Response to an order (ticks, scaled)", "response_lags_s", "lag (s)", "response_ticks", False, 0.0),
-    ("Spread (ticks, scaled)", "quantiles", "quantile", "spread_ticks", False, None),
-    ("Intraday activity", None, "UTC hour", "hourly_shape", False, 1.0),
+    ("signature", "Signature plot", "sampling step (s)", True, 1.0),
+    ("volatility_clustering", "Volatility clustering", "lag (s)", True, 0.0),
+    ("sign_autocorrelation", "Trade-sign autocorrelation", "lag (trades)", True, 0.0),
+    ("order_response_ticks", "Response to an order (scaled)", "lag (s)", False, 0.0),
+    ("spread_ticks", "Spread (scaled)", "quantile", False, None),
+    ("queue_quantity", "Best queues (scaled)", "quantile", False, None),
+    ("hourly_activity", "Intraday activity", "UTC hour", False, 1.0),
+    ("return_autocorrelation", "Autocorrelation of returns", "lag (s)", True, 0.0),
 )
-SCALED = ("response_ticks", "spread_ticks")  # by the largest value: ticks of different symbols do not compare
+SCALED = ("order_response_ticks", "spread_ticks", "queue_quantity")  # by the largest: units of symbols differ
+QUANTITIES = (("sigma_lr", "Log-return volatility", 0.15), ("y_ref", "Label scale", 0.25))  # name, title, tolerance
 
 
-def figure_stylised_facts(facts: Mapping[str, Mapping[str, Any]], *, simulated: bool = True) -> Figure:
-    """One line per symbol in each of six panels. `facts` holds, by symbol, the stylised facts of the benchmark."""
+def figure_stylised_facts(facts: pl.DataFrame, *, simulated: bool = True) -> Figure:
+    """One line per symbol in each panel, from rows of symbol, fact, x and value."""
+    symbols = facts["symbol"].unique(maintain_order=True).to_list()
+    colours = symbol_colours(symbols)
     with house_style():
-        figure, grid = new_figure(2, 3, (10.0, 5.6))
-        for axes, (title, abscissa, label, ordinate, logarithmic, reference) in zip(
-            [axes for row in grid for axes in row], PANELS, strict=True
-        ):
-            for symbol, found in facts.items():
-                y = [float("nan") if value is None else value for value in found[ordinate]]
-                if ordinate in SCALED:
-                    largest = max(abs(value) for value in y) or 1.0
-                    y = [value / largest for value in y]
-                x = list(range(len(y))) if abscissa is None else found[abscissa]
-                axes.plot(x, y, marker="o", markersize=2.5, linewidth=1.2, label=symbol.split("-")[0])
+        figure, grid = new_figure(4, 2, (7.6, 9.2))
+        for axes, (fact, title, label, logarithmic, reference) in zip(grid.ravel(), PANELS, strict=True):
+            for symbol in symbols:
+                own = facts.filter(symbol=symbol, fact=fact).sort("x")
+                value = own["value"].fill_null(float("nan"))
+                if fact in SCALED:
+                    largest = value.drop_nans().abs().max()
+                    value = value / float(largest or 1.0)  # type: ignore[arg-type]
+                axes.plot(own["x"], value, marker="o", markersize=2.5, linewidth=1.2, color=colours[symbol], label=short(symbol))
             if logarithmic:
                 axes.set_xscale("log")
             if reference is not None:
@@ -45,20 +49,23 @@ def figure_stylised_facts(facts: Mapping[str, Mapping[str, Any]], *, simulated: 
         return finish(figure, simulated)
 
 
-def figure_calibration(symbols: Mapping[str, Mapping[str, Any]], *, simulated: bool = True) -> Figure:
-    """Ratio to the paper of sigma_LR and y_ref at each horizon: a panel per quantity, a line per symbol."""
+def figure_calibration(ratios: pl.DataFrame, *, simulated: bool = True) -> Figure:
+    """Ratio to the paper of sigma_LR and y_ref at each horizon, from rows of symbol, quantity, horizon_s and ratio."""
+    symbols = ratios["symbol"].unique(maintain_order=True).to_list()
+    colours = symbol_colours(symbols)
     with house_style():
         figure, grid = new_figure(1, 2, (8.0, 3.4), sharey=True)
-        for axes, (name, title, band) in zip(
-            grid[0], (("sigma_lr", "Log-return volatility", 0.15), ("y_ref", "Label scale", 0.25)), strict=True
-        ):
-            for symbol, found in symbols.items():
-                horizons = sorted(found[name], key=int)
-                ratios = [found[name][horizon]["ratio"] for horizon in horizons]
-                axes.plot([int(h) for h in horizons], ratios, marker="o", markersize=3, label=symbol.split("-")[0])
+        for axes, (quantity, title, band) in zip(grid[0], QUANTITIES, strict=True):
+            for symbol in symbols:
+                own = ratios.filter(symbol=symbol, quantity=quantity).sort("horizon_s")
+                axes.plot(own["horizon_s"], own["ratio"], marker="o", markersize=3, color=colours[symbol], label=short(symbol))
             axes.axhspan(1 - band, 1 + band, color=FAINT, alpha=0.2, linewidth=0)
             axes.axhline(1.0, color=FAINT, linestyle=":", linewidth=1)
             axes.set(title=title, xlabel="horizon (s)")
-        grid[0][0].set_ylabel("simulated / paper")
+        grid[0][0].set_ylabel("this market / paper")
         legend_below(figure, grid[0][0])
         return finish(figure, simulated)
+
+
+def short(symbol: str) -> str:
+    return symbol.split("-")[0]
