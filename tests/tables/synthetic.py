@@ -59,9 +59,10 @@ def profile(train_days: int = 1, *, window: int = 512, flow: str = "dnfi", **lab
 
 def put(lake: Lake, asset_day: AssetDay, events: Sequence[Event]) -> None:
     """Write events as an asset-day's book_events."""
-    columns: dict[str, list[int]] = {"seq": list(range(len(events)))}
+    columns: dict[str, list[Any]] = {"seq": list(range(len(events)))}
     for name in Event._fields:
         columns[name] = [getattr(event, name) for event in events]
+    columns |= {"level_lots": columns["lots"], "queued_seq": [None] * len(events)}
     path = lake.book_events(asset_day)
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table(columns, schema=SCHEMA)

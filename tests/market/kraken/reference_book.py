@@ -14,6 +14,7 @@ class Order:
     id: str
     price: Decimal
     qty: Decimal
+    queued_seq: int = -1  # the row that placed it in its queue, or the last row before
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Print:
 
 @dataclass
 class Replay:
-    """Rows (session, ts, type, side, price, lots, level, bid, ask, bid lots, ask lots) of a list of parsed messages."""
+    """Rows (session, ts, type, side, price, lots, level, bid, ask, bid lots, ask lots, level lots, queued seq) of messages."""
 
     level3: bool
     tick: Decimal
@@ -122,7 +123,8 @@ class Replay:
                 for name in ("bids", "asks"):
                     for entry in data[name]:
                         if self.level3:
-                            book.side(name).append(Order(entry["order_id"], entry["limit_price"], entry["order_qty"]))
+                            order = Order(entry["order_id"], entry["limit_price"], entry["order_qty"], len(self.rows) - 1)
+                            book.side(name).append(order)
                         else:
                             book.side(name).append(Order(level_id(entry["price"]), entry["price"], entry["qty"]))
                 book.cut()
@@ -136,7 +138,11 @@ class Replay:
                 before = book.prices(name)
                 of_side = []
                 for entry in data[name]:
-                    of_side += self.order(book, name, entry, ts, before) if self.level3 else self.level(book, name, entry, ts)
+                    if self.level3:
+                        last_seq = len(self.rows) + len(pending) + len(emitted) - 1
+                        emitted += self.order(book, name, entry, ts, before, last_seq)
+                    else:
+                        of_side += self.level(book, name, entry, ts)
                 if not self.level3:
                     of_side = self.without_returned(book, name, of_side, before)
                 emitted.extend(row for row in of_side if row[4] <= self.max_level)
@@ -148,7 +154,7 @@ class Replay:
                     self.lots(sum((o.qty for o in book.side(name) if o.price == price), Decimal(0)))
                     for name, price in zip(("bids", "asks"), touch, strict=True)
                 ]
-                pending.extend((session, ts, *row, *quotes, *queues) for row in emitted)
+                pending.extend((session, ts, *row[:5], *quotes, *queues, *row[5:]) for row in emitted)
             last_checksum = data.get("checksum")
             unverified += 1
             if unverified >= self.verify_every:
@@ -197,35 +203,42 @@ class Replay:
             p.left, left = p.left - claimed, left - claimed
         return executed
 
-    def order(self, book: ReferenceBook, name: str, entry: dict, ts: int, before: list[Decimal]) -> list[tuple[int, ...]]:
+    def order(
+        self, book: ReferenceBook, name: str, entry: dict, ts: int, before: list[Decimal], last_seq: int
+    ) -> list[tuple[int | None, ...]]:
+        """The kept row of one order's change, if there is one."""
         found, price, qty = book.find(entry["order_id"]), entry["limit_price"], entry["order_qty"]
-        side = 0 if name == "bids" else 1
-        ticks = int(price / self.tick)
         event = entry["event"] if qty > 0 else "delete"
-        if event == "add":
-            if found:
-                book.side(found[0]).remove(found[1])
-            book.side(name).append(Order(entry["order_id"], price, qty))
-            beyond = bool(before) and (price < before[-1] if name == "bids" else price > before[-1])
-            if beyond and entry.get("timestamp") and ts - nanoseconds(entry["timestamp"]) > self.republished_ns:
-                return []
-            return [(0, side, ticks, self.lots(qty), book.rank(name, price))]
-        if not found:
+        if not found and event != "add":
             return []
-        where, order = found
-        if event == "modify":
-            if (where, order.price) == (name, price):
-                cut, order.qty = self.lots(order.qty - qty), qty
-                if cut > 0 and self.order_executed(name, price, cut, ts):
-                    return [(3, side, ticks, cut, book.rank(name, price))]
-            else:
+        where, order = found or (name, Order(entry["order_id"], price, qty))
+        kind, queued_seq, level = ("add", "modify", "delete").index(event), None, 0
+        if event == "modify" and (where, order.price) == (name, price):
+            cut, order.qty = self.lots(order.qty - qty), qty
+            lots, level = self.lots(qty), book.rank(name, price)
+            if cut > 0 and self.order_executed(name, price, cut, ts):
+                kind, lots, queued_seq = 3, cut, order.queued_seq
+        elif event == "delete":
+            name, price, lots, level = where, order.price, self.lots(order.qty), book.rank(where, order.price)
+            book.side(where).remove(order)
+            if self.order_executed(name, price, lots, ts):
+                kind, queued_seq = 3, order.queued_seq
+        else:  # it goes to the end of its queue
+            if found:
                 book.side(where).remove(order)
-                book.side(name).append(Order(entry["order_id"], price, qty))
-            return [(1, side, ticks, self.lots(qty), book.rank(name, price))]
-        level, lots = book.rank(where, order.price), self.lots(order.qty)
-        book.side(where).remove(order)
-        kind = 3 if self.order_executed(where, order.price, lots, ts) else 2
-        return [(kind, 0 if where == "bids" else 1, int(order.price / self.tick), lots, level)]
+            placed = Order(entry["order_id"], price, qty, last_seq)
+            book.side(name).append(placed)
+            lots, level = self.lots(qty), book.rank(name, price)
+            beyond = bool(before) and (price < before[-1] if name == "bids" else price > before[-1])
+            old = entry.get("timestamp") and ts - nanoseconds(entry["timestamp"]) > self.republished_ns
+            if event == "add" and beyond and old:
+                return []
+            if level <= self.max_level:
+                placed.queued_seq = last_seq + 1
+        if level > self.max_level:
+            return []
+        at_price = self.lots(sum((o.qty for o in book.side(name) if o.price == price), Decimal(0)))
+        return [(kind, 0 if name == "bids" else 1, int(price / self.tick), lots, level, at_price, queued_seq)]
 
     def without_returned(
         self, book: ReferenceBook, name: str, rows: list[tuple[int, ...]], before: list[Decimal]
@@ -244,13 +257,15 @@ class Replay:
             if qty == 0:
                 return []
             book.side(name).append(Order(level_id(price), price, qty))
-            return [(0, side, ticks, self.lots(qty), level)]
+            return [(0, side, ticks, self.lots(qty), level, self.lots(qty), None)]
         cut = self.lots(found[1].qty - qty)
         found[1].qty = qty
         if qty == 0:
             book.side(name).remove(found[1])
-        executed = self.level_executed(name, price, cut, ts) if cut > 0 else 0
-        rows = [(3, side, ticks, executed, level)] if executed else []
+        executed, left = self.level_executed(name, price, cut, ts) if cut > 0 else 0, self.lots(qty)
+        rows = [(3, side, ticks, executed, level, left + cut - executed, None)] if executed else []
         if executed == 0 or executed < cut:  # what the prints do not explain
-            rows.append((2, side, ticks, cut - executed, level) if qty == 0 else (1, side, ticks, self.lots(qty), level))
+            rows.append(
+                (2, side, ticks, cut - executed, level, 0, None) if qty == 0 else (1, side, ticks, left, level, left, None)
+            )
         return rows

@@ -24,7 +24,18 @@ from tests.market.kraken.market_streams import (
 from tests.market.kraken.reference_book import Print, Replay, nanoseconds
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
-from uqlob_pipeline.market.kraken.book import ASK, BID, add_order, checksum, new_book, remove_order, reserve, set_level
+from uqlob_pipeline.market.kraken.book import (
+    ASK,
+    BID,
+    LOTS,
+    QUEUED_SEQ,
+    add_order,
+    checksum,
+    new_book,
+    remove_order,
+    reserve,
+    set_level,
+)
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 
@@ -75,7 +86,7 @@ def test_checksums_of_the_matic_example_before_and_after_its_update() -> None:
 def test_growing_a_book_keeps_queues_and_finds_every_order(orders: list[tuple[int, bool, int]]) -> None:
     book = new_book(levels=64, orders=256)
     for key, side, ticks in orders:
-        add_order(book, key, int(side), 100 + ticks if side else 100 - ticks, ticks)
+        add_order(book, key, int(side), 100 + ticks if side else 100 - ticks, ticks, queued_seq=ticks)
     before = _checksum(book)
     grown = reserve(book, 10_000)
     assert len(grown.orders) > len(book.orders)
@@ -85,11 +96,13 @@ def test_growing_a_book_keeps_queues_and_finds_every_order(orders: list[tuple[in
     for key, _, _ in orders:
         slot = find_order(grown, key)
         assert slot >= 0
+        assert grown.orders[slot, QUEUED_SEQ] == grown.orders[slot, LOTS]
         remove_order(grown, slot)
     assert grown.size[:2].tolist() == [0, 0]
 
 
 COLUMNS = ["session", "ts", "type", "side", "price_ticks", "lots", "level", "bid_ticks", "ask_ticks", "bid_lots", "ask_lots"]
+COLUMNS += ["level_lots", "queued_seq"]
 
 
 def _replayed(stream: Stream, **book: int) -> tuple[list[tuple[int, ...]], int]:

@@ -18,14 +18,16 @@ NONE = -1
 
 # Fields of a level, of an order, and of `Book.size`.
 SORT_KEY, LEVEL_LOTS, HEAD, TAIL = 0, 1, 2, 3
-KEY, TICKS, LOTS, SIDE, AFTER, BEFORE = 0, 1, 2, 3, 4, 5
+KEY, TICKS, LOTS, SIDE, AFTER, BEFORE, QUEUED_SEQ = 0, 1, 2, 3, 4, 5, 6
 FREE, LIVE_ORDERS = 2, 3
 
 
 class Book(NamedTuple):
     size: np.ndarray  # (4,) bid levels, ask levels, first free slot, live orders
     levels: np.ndarray  # (2, L, 4) by side, worst first: sort key, total lots, first and last order slot of the queue
-    orders: np.ndarray  # (S, 6) by slot: key, ticks, lots, side, next and previous in the queue (free slots: next free)
+    orders: (
+        np.ndarray
+    )  # (S, 7) by slot: key, ticks, lots, side, next and previous in the queue (free slots: next free), queued_seq
     table: np.ndarray  # (H,) slot or NONE by hash of the key; H a power of two
 
 
@@ -33,7 +35,7 @@ def new_book(levels: int = 1 << 13, orders: int = 1 << 13) -> Book:
     book = Book(
         size=np.zeros(4, np.int64),
         levels=np.zeros((2, levels, 4), np.int64),
-        orders=np.zeros((orders, 6), np.int64),
+        orders=np.zeros((orders, 7), np.int64),
         table=np.empty(1 << (2 * orders - 1).bit_length(), np.int32),
     )
     clear(book)
@@ -61,7 +63,7 @@ def _copy(source: Book, target: Book) -> None:
                 set_level(target, side, ticks, source.levels[side, position, LEVEL_LOTS])
             while slot != NONE:
                 order = source.orders[slot]
-                add_order(target, order[KEY], side, ticks, order[LOTS])
+                add_order(target, order[KEY], side, ticks, order[LOTS], order[QUEUED_SEQ])
                 slot = order[AFTER]
 
 
@@ -198,7 +200,7 @@ def _remove_key(orders: np.ndarray, table: np.ndarray, key: np.int64) -> None:
 
 
 @njit_in_place
-def add_order(book: Book, key: np.int64, side: int, ticks: int, lots: int) -> int:
+def add_order(book: Book, key: np.int64, side: int, ticks: int, lots: int, queued_seq: int) -> int:
     """Append a new order to its price's queue; returns its level's position."""
     size, levels, orders, table = book
     position = find_level(book, side, sort_key(side, ticks))
@@ -215,6 +217,7 @@ def add_order(book: Book, key: np.int64, side: int, ticks: int, lots: int) -> in
     orders[slot, SIDE] = side
     orders[slot, AFTER] = NONE
     orders[slot, BEFORE] = last
+    orders[slot, QUEUED_SEQ] = queued_seq
     if last == NONE:
         levels[side, position, HEAD] = slot
     else:

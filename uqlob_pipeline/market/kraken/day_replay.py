@@ -56,7 +56,7 @@ class DayReplay:
         self.instrument, self.progress = instrument, progress
         self.book, self.state, self.counters = new_book(), new_state(), np.zeros(len(Counter), np.int64)
         self.rows = new_rows(0)
-        self.seq = self.lines = 0
+        self.lines = 0
         self.first_ts = self.last_ts = -1
         self.bad_lines = BadLines()
         self.ends: dict[Path, int] = {}  # the latest time of the day in each file
@@ -174,8 +174,8 @@ class DayReplay:
             if self.first_ts < 0:
                 self.first_ts = int(self.rows[0, Column.TS])
             self.last_ts = int(self.rows[ready - 1, Column.TS])
-            writer.put(self.seq, self.rows[:ready])
-            self.seq += ready
+            writer.put(int(self.state[State.FIRST_SEQ]), self.rows[:ready])
+            self.state[State.FIRST_SEQ] += ready
             self.rows[: pending - ready] = self.rows[ready:pending].copy()
             self.state[State.ROWS] = pending - ready
             self.state[State.VERIFIED_ROWS] = 0
@@ -184,7 +184,7 @@ class DayReplay:
         count = {counter.name.lower(): int(self.counters[counter]) for counter in Counter}
         return IngestReport(
             channel=self.channel,
-            rows=self.seq,
+            rows=int(self.state[State.FIRST_SEQ]),
             lines=self.bad_lines.read(),
             quarantined=self.bad_lines.count(),
             truncated_files=self.bad_lines.truncated,

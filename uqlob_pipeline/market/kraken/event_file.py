@@ -10,9 +10,27 @@ import pyarrow.parquet as pq
 
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.lake.warehouse import ROW_GROUP
+from uqlob_pipeline.market.kraken.replay_state import NOT_QUEUED
 
+NULLABLE = "queued_seq"
 SCHEMA = pa.schema(
-    [pa.field(column.name, pa.type_for_alias(column.type), nullable=False) for column in REGISTRY["book_events"].columns]
+    [
+        pa.field(column.name, pa.type_for_alias(column.type), nullable=column.name == NULLABLE)
+        for column in REGISTRY["book_events"].columns
+    ]
+)
+INTEGERS = (
+    "seq",
+    "session",
+    "ts",
+    "price_ticks",
+    "lots",
+    "bid_ticks",
+    "ask_ticks",
+    "bid_lots",
+    "ask_lots",
+    "level_lots",
+    NULLABLE,
 )
 
 MAX_WRITES = 5  # queued tables, which bounds the memory
@@ -28,10 +46,7 @@ class EventWriter:
             compression="zstd",
             compression_level=1,
             use_dictionary=["type", "side", "level"],
-            column_encoding={
-                name: "DELTA_BINARY_PACKED"
-                for name in ("seq", "session", "ts", "price_ticks", "lots", "bid_ticks", "ask_ticks", "bid_lots", "ask_lots")
-            },
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in INTEGERS},
         )
         self.thread = ThreadPoolExecutor(1, "parquet-writer")
         self.writes: deque[Future[None]] = deque()
@@ -45,7 +60,10 @@ class EventWriter:
         """Buffer rows of `replay` (one row per event, in the order of `Column`); they are copied."""
         count = len(rows)
         columns = [np.arange(first_seq, first_seq + count), *rows.T]
-        arrays = [pa.array(column.astype(field.type.to_pandas_dtype())) for column, field in zip(columns, SCHEMA, strict=True)]
+        arrays = [
+            pa.array(column.astype(field.type.to_pandas_dtype()), mask=column == NOT_QUEUED if field.nullable else None)
+            for column, field in zip(columns, SCHEMA, strict=True)
+        ]
         self.buffer.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
         self.rows += count
         if self.rows >= ROW_GROUP:

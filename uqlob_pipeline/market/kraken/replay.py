@@ -22,7 +22,7 @@ from uqlob_pipeline.market.kraken.book import (
     remove_order,
     set_level,
 )
-from uqlob_pipeline.market.kraken.message_events import apply_levels, apply_orders
+from uqlob_pipeline.market.kraken.message_events import apply_levels, apply_orders, last_seq
 from uqlob_pipeline.market.kraken.messages import EXECUTION, SNAPSHOT, UPDATE
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
 from uqlob_pipeline.market.kraken.replay_state import FAILED, LIVE, WAITING, Column, Counter, Messages, Run, SideOrders, State
@@ -75,7 +75,7 @@ def _begin_session(book: Book, run: Run, message_checksum: int) -> None:
 
 
 @njit_in_place
-def _load_side(book: Book, level3: bool, side: int, orders: SideOrders, first: int, last: int) -> None:
+def _load_side(book: Book, level3: bool, side: int, orders: SideOrders, first: int, last: int, queued_seq: int) -> None:
     """A snapshot's orders (level 2: levels) of one side."""
     for i in range(first, last):
         if orders.lots[i] == 0:
@@ -84,7 +84,7 @@ def _load_side(book: Book, level3: bool, side: int, orders: SideOrders, first: i
             slot = find_order(book, orders.key[i])
             if slot != NONE:
                 remove_order(book, slot)
-            add_order(book, orders.key[i], side, orders.ticks[i], orders.lots[i])
+            add_order(book, orders.key[i], side, orders.ticks[i], orders.lots[i], queued_seq)
         else:
             set_level(book, side, orders.ticks[i], orders.lots[i])
 
@@ -178,8 +178,8 @@ def replay(book: Book, run: Run, messages: Messages, bids: SideOrders, asks: Sid
             _begin_session(book, run, messages.checksum[m])
             if of_day:
                 state[State.LAST_TS] = ts
-            _load_side(book, rules.level3, BID, bids, first_bid, last_bid)
-            _load_side(book, rules.level3, ASK, asks, first_ask, last_ask)
+            _load_side(book, rules.level3, BID, bids, first_bid, last_bid, last_seq(run))
+            _load_side(book, rules.level3, ASK, asks, first_ask, last_ask, last_seq(run))
             _settle_depth(book, run)
             cut_to_depth(book, state[State.DEPTH])
             _verify(book, run, False)

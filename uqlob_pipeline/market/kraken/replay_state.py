@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 WAITING, LIVE, FAILED = 0, 1, 2  # before the first snapshot; in a session; since a failed checksum
+NOT_QUEUED = -2  # queued_seq of rows that are no level-3 execution; null in the table
 
 
 class State(IntEnum):
@@ -24,6 +25,7 @@ class State(IntEnum):
     LAST_EVENT_TS = 10
     VERIFIED_TS = 11  # time of the session's last event that a checksum has confirmed
     NOT_BEFORE = 12  # end of the sessions so far: earlier events of a new session are duplicates
+    FIRST_SEQ = 13  # seq of the first of the rows, those before it being written
 
 
 class Counter(IntEnum):
@@ -67,6 +69,8 @@ class Column(IntEnum):
     ASK_TICKS = 8
     BID_LOTS = 9
     ASK_LOTS = 10
+    LEVEL_LOTS = 11
+    QUEUED_SEQ = 12
 
 
 class Rules(NamedTuple):
