@@ -13,12 +13,18 @@ if TYPE_CHECKING:
 
 def import_dumps(
     files: Annotated[
-        list[Path], typer.Argument(help="JSONL dumps: plain, .gz or .zst; symbols, channels and days may be mixed.")
+        list[Path],
+        typer.Argument(help="Dumps of a known format, plain or compressed; formats, symbols, channels and days may be mixed."),
     ],
     lake: Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="The lake's directory (default: ./lake).")] = None,
     profile: Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")] = None,
+    format_name: Annotated[
+        str | None, typer.Option("--format", help="The format of all files (default: recognised by their first lines).")
+    ] = None,
 ) -> None:
     """Import Kraken dumps into the lake's raw layout: one file per channel, symbol and day.
+
+    Each file's format and compression are recognised by its content.
 
     The files are one stream, in the order of their first messages. The stream is cut at midnight, and the new day begins with
     the book as a snapshot, so that each asset-day can be replayed alone. A file without a snapshot continues from the dumps
@@ -34,8 +40,11 @@ def import_dumps(
     from uqlob_pipeline.lake.available_days import left_out
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.market.importer import import_dumps as importer
+    from uqlob_pipeline.market.importer.formats.recognition import FORMATS
 
     console = Console()
+    if format_name is not None and format_name not in FORMATS:
+        raise typer.BadParameter(f"{format_name!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
     try:
         settings, target = load_profile(profile), Lake(lake)
         columns = (
@@ -48,7 +57,7 @@ def import_dumps(
         with Progress(*columns, console=console, transient=True) as progress:
             tasks = {file: progress.add_task(file.name, total=_estimated_size(file)) for file in dict.fromkeys(files)}
             reports = importer.import_dumps(
-                target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen)
+                target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen), format_name
             )
             written: set[Path] = set()
             for report in reports:
@@ -59,7 +68,7 @@ def import_dumps(
         for line in left_out(settings, imported):
             console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     except (importer.ImportFailed, ProfileError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
+        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
     except OSError as error:
         console.print(
@@ -74,14 +83,17 @@ def import_dumps(
 
 def _estimated_size(file: Path) -> int:
     """The decompressed size, estimated for compressed files: dumps compress by a factor of about eight."""
-    return file.stat().st_size * (8 if file.suffix in (".gz", ".zst") else 1) if file.is_file() else 0
+    from uqlob_pipeline.market.kraken.dumps import compression_of
+
+    return file.stat().st_size * (8 if compression_of(file) else 1) if file.is_file() else 0
 
 
 def _show(console: "Console", report: "ImportReport", root: Path) -> None:
     if report.already_there:
         console.print(f"{report.source}: imported before, nothing to do ({len(report.written)} files)")
         return
-    console.print(f"{report.source}: {report.lines:,} lines into {len(report.written)} files below {root}")
+    console.print(f"{report.source}: {report.format}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"  {report.lines:,} messages into {len(report.written)} files below {root}", markup=False, highlight=False)
     for path, lines in sorted(report.written.items()):
         console.print(f"  {path}  {lines:,} lines", highlight=False)
     if report.snapshots_made:

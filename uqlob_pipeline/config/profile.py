@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from uqlob_models.config import TrainingConfig
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error types, of a model and of a dataclass
+TICK_DECIMALS = 8  # the replay computes with prices in 10^-8
 PROFILES = Path(__file__).parent / "profiles"
 SYMBOL_PATTERN = re.compile(r"[A-Z0-9]{1,12}-[A-Z]{3,6}")
 
@@ -49,7 +50,7 @@ class Instrument(Section):
     """A symbol as Kraken's instrument channel describes it, and the days on which it was recorded."""
 
     tick: Decimal = Field(gt=0)
-    price_precision: int = Field(ge=0, le=8)
+    price_precision: int = Field(ge=0, le=12)  # decimals in the checksum: those of the text on the wire, 9 for some pairs of v1
     qty_precision: int = Field(ge=0, le=8)
     first_day: dt.date | None = None
     absent_days: tuple[dt.date, ...] = ()
@@ -58,6 +59,8 @@ class Instrument(Section):
     def _tick_fits_precision(self) -> "Instrument":
         if (self.tick * 10**self.price_precision) % 1 != 0:
             raise ValueError(f"tick {self.tick} has more decimals than price_precision = {self.price_precision}")
+        if (self.tick * 10**TICK_DECIMALS) % 1 != 0:
+            raise ValueError(f"tick {self.tick} has more than {TICK_DECIMALS} decimals")
         return self
 
     @property

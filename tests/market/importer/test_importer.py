@@ -71,9 +71,9 @@ def test_an_invalid_symbol_never_becomes_a_path(tmp_path: Path, symbol: bytes) -
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file() and "quarantine" not in p.parts) == ["a.jsonl"]
 
 
-def test_the_error_of_a_file_without_messages_says_what_was_expected(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("side,price\nb,1\n")
-    with pytest.raises(ImportFailed, match="Expected one JSON message per line"):
-        import_dump(Lake(tmp_path / "lake"), tmp_path / "a.csv")
+def test_the_error_of_a_file_without_messages_says_what_it_was_read_as(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"channel":"heartbeat"}\n')
+    with pytest.raises(ImportFailed, match=r"none of its 1 lines gives a message of .*read as kraken-v2"):
+        import_dump(Lake(tmp_path / "lake"), tmp_path / "a.jsonl")
     with pytest.raises(ImportFailed, match="no such file"):
         import_dump(Lake(tmp_path / "lake"), tmp_path / "nowhere.jsonl")

@@ -39,10 +39,10 @@ def test_an_unusable_checksum_is_counted_and_fails_a_day_that_is_verified_whole(
     write_dump(lake, channel, lines_of(stream))
     report = verify_all(lake)
     assert (report.rows, report.checksums_verified, report.checksums_failed, report.unverifiable) == (50, 41, 0, 10)
-    assert ingest_metadata(report)["messages without a usable checksum"] == 10
+    assert ingest_metadata(report)["updates without a usable checksum"] == 10
     strict, sampled = outcome(report, verify_all=True), outcome(report, verify_all=False)
     assert (strict.passed, strict.severity.value, sampled.passed, sampled.severity.value) == (False, "ERROR", False, "WARN")
-    assert "10 of 51 messages have no usable checksum" in strict.description
+    assert "10 of 50 updates have no usable checksum" in strict.description
 
 
 def test_a_day_without_any_checksum_says_that_nothing_is_verified(lake: Lake) -> None:
@@ -52,9 +52,20 @@ def test_a_day_without_any_checksum_says_that_nothing_is_verified(lake: Lake) ->
     del stream.messages[20:25]
     write_dump(lake, "level3", lines_of(stream))
     report = verify_all(lake)
-    assert (report.checksums_verified, report.unverifiable) == (0, 46)
+    assert (report.checksums_verified, report.unverifiable) == (0, 45)
     assert "nothing of the day can be verified" in outcome(report, verify_all=True).description
     assert not outcome(report, verify_all=True).passed
+    assert ingest_metadata(report)["verification"].startswith("unverifiable")
+
+
+@pytest.mark.parametrize("channel", ["level3", "book"])
+def test_a_snapshot_without_a_checksum_is_verified_by_the_next_update(lake: Lake, channel: str) -> None:
+    stream = stream_of(50, channel)
+    set_checksum(stream.messages[0], "missing")
+    write_dump(lake, channel, lines_of(stream))
+    report = verify_all(lake)
+    assert (report.rows, report.checksums_verified, report.unverifiable) == (50, 50, 0)
+    assert outcome(report, verify_all=True).passed
 
 
 def test_a_day_of_good_checksums_passes(lake: Lake) -> None:

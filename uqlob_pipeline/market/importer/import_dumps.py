@@ -1,7 +1,7 @@
 """Imports dumps into the lake's raw layout.
 
-One or many JSONL files, plain, gzip or zstd, with symbols, channels and days mixed, become one file per dump, channel, symbol and
-day. The dumps of one call are one stream, in the order of their first messages.
+One or many files of any known format, plain, gzip or zstd, with symbols, channels and days mixed, become one file per dump,
+channel, symbol and day. The dumps of one call are one stream, in the order of their first messages.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +10,9 @@ from pathlib import Path
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE
+from uqlob_pipeline.market.importer.formats.recognition import Dump, UnknownFormat, open_dump
 from uqlob_pipeline.market.importer.import_record import Content, ImportRecord, earlier_imports, read_content, read_records
 from uqlob_pipeline.market.importer.streams import BOOKS, ImportReport, StreamsImport, TooManyUnreadable
-from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.wire import message_time, parse_message, time_of
 
 FIRST_LINES = 1000  # how far `first_time` searches for a book message
@@ -23,10 +23,10 @@ class ImportFailed(Exception):
     """A dump could not be imported; the message names the file and what to do."""
 
 
-def first_time(source: Path) -> int:
+def first_time(dump: Dump) -> int:
     """The time of a dump's first book message, or of its first trade if the first lines have no book message."""
     first = -1
-    for number, line in read_lines(source):
+    for number, line in dump.lines():
         try:
             message = parse_message(line)
             if message.get("channel") in BOOKS:
@@ -41,29 +41,37 @@ def first_time(source: Path) -> int:
 
 
 def import_dumps(
-    lake: Lake, profile: Profile, sources: Iterable[Path], progress: Progress | None = None
+    lake: Lake,
+    profile: Profile,
+    sources: Iterable[Path],
+    progress: Progress | None = None,
+    format_name: str | None = None,
 ) -> Iterator[ImportReport]:
     """Import dumps as one stream, in the order of their first messages, and report on each.
 
-    `progress` gets the number of bytes read so far. If the process is killed, no partial file is visible.
+    `progress` gets the number of bytes read so far. The format is recognised, unless `format_name` names it. If the process is
+    killed, no partial file is visible.
     """
-    contents: dict[Path, Content] = {}
+    dumps: list[tuple[Dump, Content]] = []
     for source in sources:
         if not source.is_file():
-            raise ImportFailed(f"{source}: no such file. Name one or more JSONL dumps (plain, .gz or .zst)")
-        contents[source] = read_content(source)
+            raise ImportFailed(f"{source}: no such file. Name one or more dumps (plain, gzip or zstd)")
+        try:
+            dumps.append((open_dump(source, format_name), read_content(source)))
+        except UnknownFormat as error:
+            raise ImportFailed(str(error)) from None
     importer = StreamsImport(lake, profile)
-    for source in sorted(contents, key=lambda source: (first_time(source), contents[source].size, str(source))):
-        yield _import_one(importer, source, contents[source], progress)
+    for dump, content in sorted(dumps, key=lambda one: (first_time(one[0]), one[1].size, str(one[0].path))):
+        yield _import_one(importer, dump, content, progress)
 
 
-def _import_one(importer: StreamsImport, source: Path, content: Content, progress: Progress | None) -> ImportReport:
-    lake = importer.lake
+def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress: Progress | None) -> ImportReport:
+    lake, source = importer.lake, dump.path
     records = read_records(lake)
     done = records.get(content.identity)
     if done is not None and done.is_whole(lake) and not done.unstarted:
         done.remove_obsolete(lake)
-        return ImportReport(str(source), already_there=True, lines=done.lines, written=done.written)
+        return ImportReport(str(source), dump.format.title, already_there=True, lines=done.lines, written=done.written)
     grown, clash = earlier_imports(source, content, records)
     if clash is not None:
         relation = "It is a shorter or different copy of that dump" if clash.size >= content.size else "It differs further on"
@@ -75,10 +83,10 @@ def _import_one(importer: StreamsImport, source: Path, content: Content, progres
         )
     replaced = [*grown, done] if done is not None else grown
     obsolete = {path for record in replaced for path in (*record.written, *record.obsolete)}
-    importer.begin(source, content.identity, obsolete)
+    importer.begin(dump, content.identity, obsolete)
     number = seen = 0
     try:
-        for number, line in read_lines(source):
+        for number, line in dump.lines():
             if line.strip():
                 importer.add_line(number, line)
             seen += len(line) + 1
@@ -87,14 +95,14 @@ def _import_one(importer: StreamsImport, source: Path, content: Content, progres
         report = importer.finish(content, number)
     except TooManyUnreadable as error:
         raise ImportFailed(
-            f"{source} line {number:,}: {error}. Nothing of it was imported: it is not a dump of Kraken WebSocket v2 messages"
+            f"{source} line {number:,}: {error}. Nothing of it was imported: it does not hold {dump.format.title}"
         ) from None
     finally:
         importer.files.discard()  # does nothing after a successful import
     if not report.written:
         raise ImportFailed(
-            f"{source}: none of its {report.lines} lines is a Kraken WebSocket v2 message of level3, book, trade or instrument. "
-            f'Expected one JSON message per line, such as {{"channel":"level3","type":"update",...}}'
+            f"{source}: none of its {report.lines} lines gives a message of level3, book, trade or instrument. "
+            f"It was read as {dump.format.name}: {dump.format.title}"
         )
     record = ImportRecord(content.identity, source.name, report.lines, content.size, content.marks, report.written)
     record.obsolete, record.unstarted = sorted(obsolete - report.written.keys()), sorted(report.unstarted)

@@ -15,6 +15,7 @@ from uqlob_pipeline.config.profile import Profile, check_symbol
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
 from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE, BookStream, stream_from_lake
+from uqlob_pipeline.market.importer.formats.recognition import Dump
 from uqlob_pipeline.market.importer.import_record import Content
 from uqlob_pipeline.market.importer.output_files import ImportedFiles
 from uqlob_pipeline.market.kraken.dumps import read_lines
@@ -36,6 +37,7 @@ class ImportReport:
     """The result of importing one file."""
 
     source: str
+    format: str = ""  # what the file was read as
     already_there: bool = False
     lines: int = 0
     written: dict[str, int] = field(default_factory=dict)  # path below the lake -> lines
@@ -68,9 +70,9 @@ class StreamsImport:
         self.trades: dict[str, int] = {}  # time of the newest print
         self.obsolete: set[Path] = set()
 
-    def begin(self, source: Path, identity: str, obsolete: Iterable[str]) -> None:
-        self.report = ImportReport(str(source))
-        self.source, self.identity = source, identity
+    def begin(self, dump: Dump, identity: str, obsolete: Iterable[str]) -> None:
+        self.report = ImportReport(str(dump.path), dump.format.title)
+        self.dump, self.source, self.identity = dump, dump.path, identity
         self.files = ImportedFiles(identity)
         self.obsolete = {self.lake.root / path for path in obsolete}
         self.entered: set[tuple[str, str]] = set()  # streams seen in this dump
@@ -106,7 +108,7 @@ class StreamsImport:
             self._refuse(number, f"{type(error).__name__}: {error}")
 
     def _refuse(self, number: int, reason: str) -> None:
-        self.unreadable[number] = reason[:MAX_REASON]
+        self.unreadable[number] = self.dump.reasons.get(number, reason)[:MAX_REASON]
         if len(self.unreadable) > MAX_UNREADABLE:
             raise TooManyUnreadable(
                 f"more than {MAX_UNREADABLE:,} lines could not be read, the last one for {reason[:MAX_REASON]}"

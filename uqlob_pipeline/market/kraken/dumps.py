@@ -15,19 +15,33 @@ from uqlob_pipeline.market.kraken.wire import MAX_LINE_BYTES
 _CHUNK = 1 << 20
 # Bytes given to a decompressor at a time. A zstd block of 4 bytes can hold 128 kB, so that one call returns 64 MB at most.
 _COMPRESSED_CHUNK = 1 << 11
+_MAGIC = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
+_SUFFIXES = {".zst": "zstd", ".gz": "gzip"}
 OnBreak = Callable[[str], None]
 
 
 def read_prefix(path: Path, on_break: OnBreak | None = None) -> Iterator[bytes]:
     """Chunks of a dump up to where its archive breaks off; `on_break` gets the reason. Disk errors are raised."""
-    if path.name.endswith(".zst"):
+    compression = compression_of(path)
+    if compression == "zstd":
         yield from _decompress(path, lambda: zstandard.ZstdDecompressor().decompressobj(), on_break)
-    elif path.name.endswith(".gz"):
+    elif compression == "gzip":
         yield from _decompress(path, lambda: zlib.decompressobj(wbits=31), on_break)
     else:
         with open(path, "rb") as plain:
             while chunk := plain.read(_CHUNK):
                 yield chunk
+
+
+def compression_of(path: Path) -> str:
+    """zstd, gzip or nothing, by a file's first bytes. If these are neither an archive's nor text, its name decides."""
+    with open(path, "rb") as file:
+        first = file.read(4)
+    for magic, name in _MAGIC.items():
+        if first.startswith(magic):
+            return name
+    is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in first)
+    return "" if is_text else _SUFFIXES.get(path.suffix, "")
 
 
 def _decompress(path: Path, new_member: Callable[[], Any], on_break: OnBreak | None) -> Iterator[bytes]:

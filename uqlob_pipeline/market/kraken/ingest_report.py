@@ -28,7 +28,7 @@ class IngestReport:
     messages: int = 0
     checksums_verified: int = 0
     checksums_failed: int = 0
-    unverifiable: int = 0  # messages whose checksum is missing, null, negative, not a number or larger than 32 bits
+    unverifiable: int = 0  # updates whose checksum is missing, null, negative, not a number or larger than 32 bits
     duplicated: int = 0  # messages that repeat the one before them: left out
     quarantined: int = 0
     truncated_files: list[str] = field(default_factory=list)
@@ -52,6 +52,15 @@ class IngestReport:
     first_ts: int | None = None
     last_ts: int | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def updates(self) -> int:
+        return self.messages - self.sessions  # each snapshot begins a session
+
+    @property
+    def without_checksums(self) -> bool:
+        """Whether the source has no checksums at all, so that nothing of the day can be verified."""
+        return 0 < self.unverifiable == self.updates
 
     @property
     def seconds(self) -> float:

@@ -166,7 +166,7 @@ def replay(book: Book, run: Run, messages: Messages, bids: SideOrders, asks: Sid
         if messages.kind[m] > UPDATE:
             continue
         counters[Counter.MESSAGES] += 1
-        if messages.checksum[m] < 0:
+        if messages.checksum[m] < 0 and messages.kind[m] == UPDATE:
             counters[Counter.UNVERIFIABLE] += 1
         first_bid, last_bid, first_ask, last_ask = bids.start[m], bids.start[m + 1], asks.start[m], asks.start[m + 1]
         ts = _message_time(messages, bids, asks, m, state[State.LAST_TS])

@@ -51,7 +51,7 @@ class Counter(IntEnum):
     LONGEST_SILENCE_NS = 17
     OTHER_DAY_MESSAGES = 18
     OVERLAPPING = 19
-    UNVERIFIABLE = 20  # messages without a usable checksum
+    UNVERIFIABLE = 20  # updates without a usable checksum; a snapshot has no rows, and the next update's checksum covers its book
     DUPLICATED = 21  # messages that repeat the one before them
 
 
