@@ -1,0 +1,7 @@
+"""What a forecast is worth: orders executed against the recorded book, with queues, fees and latency."""
+
+from pathlib import Path
+
+from uqlob_pipeline.market.numba_cache import drop_stale_numba_cache
+
+drop_stale_numba_cache(Path(__file__).parent)

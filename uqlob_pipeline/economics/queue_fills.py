@@ -1,0 +1,47 @@
+"""Fills of resting orders by price and time: exact first in, first out.
+
+An own order of known queue place trades when somebody trades past it:
+- an order at its price that was queued later is executed,
+- a worse price trades (a trade-through), or
+- the other side arrives at its price.
+Each time, the quantity that went past it is what it would have got first. The own order changes nothing for anybody else.
+"""
+
+import numpy as np
+
+from uqlob_pipeline.economics.day_events import DayEvents, Ints
+from uqlob_pipeline.market.kraken.book import sort_key
+from uqlob_pipeline.market.kraken.messages import ADD, EXECUTION, MODIFY
+from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
+
+NOT_FILLED = -1
+
+
+def rest(day: DayEvents, place: Ints, last: Ints, side: Ints, ticks: Ints, lots: Ints) -> tuple[Ints, Ints]:
+    """The lots that each resting order gets, and the event of its last fill (NOT_FILLED where there is none).
+
+    `place` is the seq of the first event after the order's arrival, `last` that of the last event before it is cancelled; `side`
+    is the side that it rests on.
+    """
+    filled, at = np.zeros(len(place), np.int64), np.full(len(place), NOT_FILLED, np.int64)
+    _rest(day, place, last, np.asarray(side, np.int64), ticks, np.asarray(lots, np.int64), filled, at)
+    return filled, at
+
+
+@njit_in_place
+def _rest(day: DayEvents, place: Ints, last: Ints, side: Ints, ticks: Ints, lots: Ints, filled: Ints, at: Ints) -> None:
+    for order in range(len(place)):
+        own, left = sort_key(side[order], ticks[order]), lots[order]
+        event = place[order]
+        while event <= last[order] and left > 0:
+            kind, theirs, traded = day.type[event], sort_key(side[order], day.price_ticks[event]), False
+            if day.side[event] == side[order]:
+                if kind == EXECUTION:
+                    traded = theirs < own or (theirs == own and day.queued_seq[event] >= place[order])
+            elif kind in (ADD, MODIFY):
+                traded = theirs <= own
+            if traded:
+                left -= min(left, day.lots[event])
+                at[order] = event
+            event += 1
+        filled[order] = lots[order] - left
