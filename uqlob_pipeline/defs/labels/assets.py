@@ -1,6 +1,7 @@
 """The labels group: prices, thresholds and labels, and the dataset profile. The work is in `uqlob_pipeline.tables`."""
 
 import base64
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,16 @@ def dataset_profile(site: Site, context: dg.AssetExecutionContext, _key: None, _
 
 
 def table(rows: list[dict[str, Any]]) -> dg.MetadataValue[Any]:
-    """Rows as Dagster shows them, floats to six digits."""
-    shown = [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
-    if not shown:
+    """Rows as Dagster shows them: floats to six digits, dates as text."""
+    if not rows:
         return dg.MetadataValue.text("no rows")
-    return dg.MetadataValue.table([dg.TableRecord(row) for row in shown])
+    return dg.MetadataValue.table([dg.TableRecord({name: _cell(value) for name, value in row.items()}) for row in rows])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    return value.isoformat() if isinstance(value, dt.date) else value
 
 
 def image(path: Path) -> dg.MarkdownMetadataValue:
