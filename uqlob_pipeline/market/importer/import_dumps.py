@@ -10,7 +10,8 @@ from pathlib import Path
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE
-from uqlob_pipeline.market.importer.formats.recognition import Dump, UnknownFormat, open_dump
+from uqlob_pipeline.market.importer.formats.recognition import Dump, open_dump
+from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused
 from uqlob_pipeline.market.importer.import_record import Content, ImportRecord, earlier_imports, read_content, read_records
 from uqlob_pipeline.market.importer.streams import BOOKS, ImportReport, StreamsImport, TooManyUnreadable
 from uqlob_pipeline.market.kraken.wire import message_time, parse_message, time_of
@@ -53,16 +54,16 @@ def import_dumps(
     killed, no partial file is visible.
     """
     dumps: list[tuple[Dump, Content]] = []
-    for source in sources:
-        if not source.is_file():
-            raise ImportFailed(f"{source}: no such file. Name one or more dumps (plain, gzip or zstd)")
-        try:
+    try:
+        for source in sources:
+            if not source.is_file():
+                raise ImportFailed(f"{source}: no such file. Name one or more dumps (plain, gzip or zstd)")
             dumps.append((open_dump(source, format_name), read_content(source)))
-        except UnknownFormat as error:
-            raise ImportFailed(str(error)) from None
-    importer = StreamsImport(lake, profile)
-    for dump, content in sorted(dumps, key=lambda one: (first_time(one[0]), one[1].size, str(one[0].path))):
-        yield _import_one(importer, dump, content, progress)
+        importer = StreamsImport(lake, profile)
+        for dump, content in sorted(dumps, key=lambda one: (first_time(one[0]), one[1].size, str(one[0].path))):
+            yield _import_one(importer, dump, content, progress)
+    except DumpRefused as error:
+        raise ImportFailed(str(error)) from None
 
 
 def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress: Progress | None) -> ImportReport:

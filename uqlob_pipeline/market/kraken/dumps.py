@@ -72,8 +72,12 @@ def _decompress(path: Path, new_member: Callable[[], Any], on_break: OnBreak | N
         on_break(broken)
 
 
-def read_lines(path: Path, on_break: OnBreak | None = None) -> Iterator[tuple[int, bytes]]:
+def read_lines(
+    path: Path, on_break: OnBreak | None = None, on_open_line: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Line numbers from 1 and lines without their newline, as far as the dump can be read.
+
+    `on_open_line` gets the number of a last line that no newline ends, before that line.
 
     Of a line longer than MAX_LINE_BYTES only the beginning is kept, one byte longer than allowed: `parse_message` refuses it.
     """
@@ -91,4 +95,6 @@ def read_lines(path: Path, on_break: OnBreak | None = None) -> Iterator[tuple[in
             number += 1
             yield number, line
     if size:
+        if on_open_line:
+            on_open_line(number + 1)
         yield number + 1, b"".join(parts)

@@ -5,16 +5,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from uqlob_pipeline.market.importer.formats import kraken_v1
-from uqlob_pipeline.market.importer.formats.v2_lines import NumberedLines, Refuse
+from uqlob_pipeline.market.importer.formats import kraken_v1, tardis_csv
+from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused, NumberedLines, Refuse
 from uqlob_pipeline.market.kraken.dumps import read_lines
 
 LOOKED_AT = 1000  # lines: what precedes the first message is cut off or foreign
 SHOWN = 200  # characters of an unknown file's first line
-
-
-class UnknownFormat(Exception):
-    """A file has none of the known formats; the message returns its first line and lists them."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +21,7 @@ class DumpFormat:
     title: str
     recognises: Callable[[bytes], bool]
     convert: Callable[[NumberedLines, Refuse], NumberedLines]
+    rows: bool = False  # a table: a row that is cut off can look like a whole one
 
 
 def _is_v2(line: bytes) -> bool:
@@ -34,7 +31,12 @@ def _is_v2(line: bytes) -> bool:
 
 V2 = DumpFormat("kraken-v2", "Kraken WebSocket v2 messages, one per line", _is_v2, lambda lines, refuse: lines)
 FORMATS = {
-    known.name: known for known in (V2, DumpFormat(kraken_v1.NAME, kraken_v1.TITLE, kraken_v1.recognises, kraken_v1.convert))
+    known.name: known
+    for known in (
+        V2,
+        DumpFormat(kraken_v1.NAME, kraken_v1.TITLE, kraken_v1.recognises, kraken_v1.convert),
+        DumpFormat(tardis_csv.NAME, tardis_csv.TITLE, tardis_csv.recognises, tardis_csv.convert, rows=True),
+    )
 }
 
 
@@ -47,11 +49,28 @@ class Dump:
     reasons: dict[int, str] = field(default_factory=dict)  # why a line could not be converted, by its number
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        return self.format.convert(read_lines(self.path), self.reasons.__setitem__)
+        cut_off: list[tuple[int, bytes]] = []
+        try:
+            yield from self.format.convert(self._whole_lines(cut_off), self.reasons.__setitem__)
+            yield from cut_off
+        except DumpRefused as error:
+            raise DumpRefused(f"{self.path}, read as {self.format.name}: {error}. Nothing of it was imported") from None
+
+    def _whole_lines(self, cut_off: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+        open_lines: list[int] = []
+        for number, line in read_lines(self.path, on_open_line=open_lines.append):
+            if self.format.rows and number in open_lines:
+                self.reasons[number] = "no newline ends this row, so that a part of it may be missing"
+                cut_off.append((number, line))
+            else:
+                yield number, line
 
 
 def open_dump(path: Path, format_name: str | None = None) -> Dump:
-    """The file in its format, or in the one that is named. A file without lines counts as v2."""
+    """The file in its format, or in the one that is named. A file without lines counts as v2.
+
+    The refusal of an unknown format returns the file's first line and lists the known formats.
+    """
     if format_name is not None:
         return Dump(path, FORMATS[format_name])
     first = b""
@@ -64,7 +83,7 @@ def open_dump(path: Path, format_name: str | None = None) -> Dump:
         return Dump(path, V2)
     shown = first[: SHOWN + 1].decode(errors="backslashreplace")
     known_formats = "\n".join(f"  {name:<12}{known.title}" for name, known in FORMATS.items())
-    raise UnknownFormat(
+    raise DumpRefused(
         f"{path}: its format is not known. It begins with\n  {shown[:SHOWN]}{' ...' if len(shown) > SHOWN else ''}\n"
         f"Known formats, plain or compressed by gzip or zstd:\n{known_formats}\n"
         f"If it has one of them, name it: uqlob import --format NAME {path.name}"

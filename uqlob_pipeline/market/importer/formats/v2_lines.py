@@ -11,6 +11,11 @@ NumberedLines = Iterator[tuple[int, bytes]]  # with their numbers in the file, f
 Refuse = Callable[[int, str], None]  # the number of a line that cannot be read, and why
 Level = tuple[str, str]  # price and quantity
 
+
+class DumpRefused(Exception):
+    """A file cannot be imported in its format; the message gives the reason and what to do."""
+
+
 OLD_NAMES = {"XBT": "BTC", "XDG": "DOGE"}  # of assets, before WebSocket v2
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
