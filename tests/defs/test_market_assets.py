@@ -10,7 +10,7 @@ from tests.conftest import day
 from uqlob_pipeline.config.profile import BookSettings, load_profile
 from uqlob_pipeline.defs.build_defs import build_assets
 from uqlob_pipeline.defs.day_ranges import RANGE_END, RANGE_START
-from uqlob_pipeline.defs.market.assets import ingest_checks
+from uqlob_pipeline.defs.market.checks import ingest_checks
 from uqlob_pipeline.defs.partitions import asset_day_key
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import read_provenance
@@ -39,7 +39,7 @@ def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
     assert shown["checksums failed"].value == 0
     assert "data:image/png" in shown["day"].value
     checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
-    names = "recorded checksums verifiable two_sided_book time_runs_forward sessions_in_order own_day gaps quarantine"
+    names = "recorded checksums verifiable two_sided_book time_runs_forward sessions_in_order own_day whole_day gaps quarantine"
     assert checks == dict.fromkeys(names.split(), True)
 
 

@@ -11,6 +11,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.day_ranges import range_tags, stretches
 from uqlob_pipeline.defs.jobs import partition_key
 from uqlob_pipeline.lake.available_days import left_out, recorded_partitions
+from uqlob_pipeline.lake.data_quality import remedy, why_refused
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import provenance_on_disk, why_stale
 from uqlob_pipeline.lake.table import Key, Table
@@ -88,7 +89,8 @@ def days_not_taken(lake: Lake, profile: Profile, choice: Choice) -> list[str]:
         return []
     recorded = [day for day in lake.recorded_days() if choice.holds(day)]
     if recorded:
-        return left_out(profile, recorded)
+        refused = {day: why for day in recorded if (why := why_refused(lake, profile, day))}
+        return [*left_out(profile, recorded), *(f"{day} is left out: it {why}. {remedy(day)}" for day, why in refused.items())]
     empty = f"in {lake.root / 'raw'}: bring some in with uqlob import or uqlob record"
     return [f"no recorded asset-day {choice.in_words or empty}"]
 
@@ -112,7 +114,10 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
     horizons = list(choice.horizons) or list(profile.evaluation.horizons_s)
     by_tables: dict[tuple[str, ...], dict[Key, str]] = {}
     for key in keys_of(leg[0], symbols, chosen_days(lake, profile, choice), horizons):
+        damaged = isinstance(key, AssetDay) and bool(why_refused(lake, profile, key))
         for place, table in enumerate(leg):
+            if damaged and table.name != BOOK_EVENTS:  # said by `days_not_taken`
+                break
             why = "requested" if choice.force else why_stale(lake, profile, table.name, key)
             if not why and choice.verify_all and table.name == BOOK_EVENTS and isinstance(key, AssetDay):
                 why = why_not_all_verified(lake, key)

@@ -6,7 +6,7 @@ Everything follows from the provenance in the files, whatever made them: the UI,
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +14,7 @@ import typer
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import left_out, recorded_partitions
+from uqlob_pipeline.lake.data_quality import DataQuality, recorded_quality, remedy
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import MISSING, staleness_by_table
 from uqlob_pipeline.lake.table import Key
@@ -54,6 +55,8 @@ class LakeStatus:
     reasons: dict[str, dict[Key, str]]  # by table and partition why it is not current; empty where it is
     no_dump: list[AssetDay]  # days of the splits that were never recorded
     left_out: list[str]
+    quality: list[DataQuality]  # of every recorded day that was replayed
+    refused: dict[AssetDay, str]  # days too damaged to be used, with what they lost
 
     @property
     def is_current(self) -> bool:
@@ -85,6 +88,13 @@ class LakeStatus:
             "tables": tables,
             "no_dump": [str(day) for day in self.no_dump],
             "left_out": self.left_out,
+            "data_quality": {
+                str(quality.day): {
+                    **{name: value for name, value in asdict(quality).items() if name not in ("symbol", "date")},
+                    "refused": self.refused.get(quality.day, ""),
+                }
+                for quality in self.quality
+            },
         }
 
 
@@ -95,6 +105,7 @@ def partition_name(table: str, key: Key) -> str:
 def lake_status(workplace: Workplace) -> LakeStatus:
     settings, place = workplace.profile, workplace.lake
     days = recorded_partitions(place, settings)
+    quality = recorded_quality(place, settings)
     return LakeStatus(
         lake=str(place.root),
         profile=settings.name,
@@ -102,6 +113,8 @@ def lake_status(workplace: Workplace) -> LakeStatus:
         reasons=staleness_by_table(place, settings, days),
         no_dump=without_dump(place, settings),
         left_out=left_out(settings, place.recorded_days()),
+        quality=quality,
+        refused={found.day: beyond for found in quality if (beyond := found.beyond_limits(settings.book))},
     )
 
 
@@ -122,6 +135,8 @@ def _show(found: LakeStatus) -> None:
     Console().print(grid)
     for line in [*notes.lines(), *missing_days(found)]:
         print(line)
+    for line in damaged_days(found):
+        print(line)
     if found.no_dump:
         print(f"no dump: {_listed(found.no_dump)}")
     for line in found.left_out:
@@ -139,6 +154,15 @@ def missing_days(found: LakeStatus) -> list[str]:
     for day, tables in lacking.items():
         alike.setdefault(tuple(tables), []).append(day)
     return [f"missing {', '.join(tables)}: {_listed(days)}" for tables, days in alike.items()]
+
+
+def damaged_days(found: LakeStatus) -> list[str]:
+    """A line for each recorded day that is not whole, the refused ones first with what to do."""
+    refused = [f"refused: {day} {why}. {remedy(day)}" for day, why in found.refused.items()]
+    damaged = {quality.day: losses for quality in found.quality if (losses := quality.losses())}
+    used = [f"not whole: {day}: {'; '.join(losses)}" for day, losses in damaged.items() if day not in found.refused]
+    more = [f"not whole: {len(used) - MOST_DAYS} more; see uqlob status --json"] if len(used) > MOST_DAYS else []
+    return [*refused, *used[:MOST_DAYS], *more]
 
 
 def _listed(days: list[AssetDay]) -> str:

@@ -118,6 +118,15 @@ class BookSettings(Section):
     )
     max_quarantine_rate: float = Field(0.001, ge=0, le=1, description="share of bad lines above which the asset-day fails")
     max_checksum_failures: int = Field(20, ge=0, description="failed sessions above which the asset-day's check fails")
+    max_lost_message_share: float = Field(
+        0.1, ge=0, le=1, description="share of a day's messages without a verified book above which the day is refused"
+    )
+    max_lost_time_share: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="share of a day's recorded time without a verified book above which the day is refused",
+    )
     gap_warning_s: float = Field(60.0, gt=0, description="a longer gap between events is reported")
 
 

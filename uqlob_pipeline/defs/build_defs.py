@@ -10,6 +10,7 @@ from uqlob_pipeline.defs.instance import terminal_logger
 from uqlob_pipeline.defs.jobs import JOBS
 from uqlob_pipeline.defs.labels import assets as labels
 from uqlob_pipeline.defs.market import assets as market
+from uqlob_pipeline.defs.market.checks import every_day_is_whole
 from uqlob_pipeline.defs.models import assets as models
 from uqlob_pipeline.defs.partitions import Partitions
 from uqlob_pipeline.defs.staleness_checks import STALENESS_CHECKS
@@ -37,7 +38,7 @@ def build_resources(profile: Profile, lake: Lake) -> dict[str, object]:
 def build_defs(profile: Profile, lake: Lake) -> dg.Definitions:
     return dg.Definitions(
         assets=build_assets(profile),
-        asset_checks=STALENESS_CHECKS,
+        asset_checks=[every_day_is_whole, *STALENESS_CHECKS],
         jobs=JOBS,
         schedules=[yesterday],
         sensors=[new_dumps],

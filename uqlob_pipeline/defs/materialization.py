@@ -7,6 +7,9 @@ and inputs, as soon as the day is done.
 A day without a recording is an error when it is requested alone, and skipped when it is one of many. Dagster has no event for
 a skipped partition, and marks a backfill as failed that leaves one unmaterialised. Therefore a skipped day is logged as a
 materialisation of no rows with the reason, and no file is written.
+
+A day that lost more than the profile allows is refused by every table after `book_events`: an error when it is requested alone;
+one of many is left unmaterialised with an error in the log, and the others are made.
 """
 
 import math
@@ -18,14 +21,17 @@ from typing import Any, cast
 import dagster as dg
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.failures import translate_errors
 from uqlob_pipeline.defs.partitions import asset_day
+from uqlob_pipeline.lake.data_quality import remedy, why_refused
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 
 BACKFILL_TAG = "dagster/backfill"
 DEFER_EVENTS_TAG = "dagster/defer_asset_events"
 NO_DUMP = "no dump"
+BOOK_EVENTS = "book_events"
 RECORDED = "recorded"  # the check that names the days without a dump
 DAYS_PER_RUN = 32
 
@@ -75,6 +81,7 @@ def _shown(value: Any) -> Any:
 def materialize_days(
     context: dg.AssetExecutionContext,
     lake: Lake,
+    profile: Profile,
     work: Callable[[AssetDay], Done],
     observe: Callable[[Lake, AssetDay], dg.AssetObservation] | None = None,
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
@@ -88,7 +95,11 @@ def materialize_days(
     done: dict[str, Done] = {}
     for number, key in enumerate(keys, 1):
         day = asset_day(context, key)
-        there = has_dump(lake, day) or (table != "book_events" and lake.book_events(day).exists())
+        damaged = why_refused(lake, profile, day) if table != BOOK_EVENTS else ""
+        if damaged and len(keys) > 1:
+            context.log.error(f"{table} {day}: left out, since it {damaged}. {remedy(day)}")
+            continue
+        there = has_dump(lake, day) or (table != BOOK_EVENTS and lake.book_events(day).exists())
         with translate_errors(context):
             if observe is not None:
                 context.log_event(observe(lake, day))

@@ -64,7 +64,9 @@ class TableAsset:
         ) -> Iterator[Any]:
             site = Site(lake, warehouse, profile, tracking)
             if table.grain == "day":
-                yield from materialize_days(context, lake, lambda day: self.work(site, context, day, config), self.observe)
+                yield from materialize_days(
+                    context, lake, profile, lambda day: self.work(site, context, day, config), self.observe
+                )
             else:
                 key = partition_of(context) if table.grain != "all" else None
                 yield from materialize_one(context, lambda: self.work(site, context, key, config))

@@ -4,10 +4,11 @@ import hashlib
 import json
 
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.data_quality import why_refused
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import NotReady, require_input, version_on_disk, why_stale
 from uqlob_pipeline.lake.table import Table
-from uqlob_pipeline.lake.table_registry import ASSET_TABLES, REGISTRY
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY
 
 DAY_TABLES = tuple(table for table in ASSET_TABLES if table.grain == "day")  # in the DAG's order
 
@@ -15,13 +16,16 @@ DAY_TABLES = tuple(table for table in ASSET_TABLES if table.grain == "day")  # i
 def due_tables(lake: Lake, profile: Profile, day: AssetDay) -> tuple[str, ...]:
     """The daily tables to make now: those that are missing or stale, and those that read one of them.
 
-    A table whose fit is missing or unusable is left out: it is due once the fit is there.
+    A table whose fit is missing or unusable is left out: it is due once the fit is there. Of a damaged day only the replay is
+    due, when its dumps have changed.
     """
     due: list[str] = []
     blocked: list[str] = []
+    damaged = why_refused(lake, profile, day)
     for table in DAY_TABLES:
         sources = {source.table for source in table.inputs}
-        if sources & set(blocked) or not _fits_usable(lake, profile, table, day):
+        refused = damaged and RAW_DUMPS not in sources and not due
+        if refused or sources & set(blocked) or not _fits_usable(lake, profile, table, day):
             blocked.append(table.name)
         elif sources & set(due) or why_stale(lake, profile, table.name, day):
             due.append(table.name)

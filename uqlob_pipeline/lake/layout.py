@@ -90,6 +90,9 @@ class Lake:
     def book_events(self, day: AssetDay) -> Path:
         return self.by_day("book_events", day)
 
+    def data_quality(self, day: AssetDay) -> Path:
+        return self.by_day("data_quality", day)
+
     def event_features(self, day: AssetDay) -> Path:
         return self.by_day("event_features", day)
 

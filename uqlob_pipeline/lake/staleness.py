@@ -10,6 +10,7 @@ from pathlib import Path
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import recorded_partitions
+from uqlob_pipeline.lake.data_quality import remedy, why_refused
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
@@ -92,6 +93,7 @@ def read_inputs(lake: Lake, profile: Profile, table: Table, key: Key) -> dict[st
     """The data version of every input partition by its name in the provenance, or NotReady."""
     inputs: dict[str, str] = {}
     problems: list[Problem] = []
+    refused: dict[AssetDay, str] = {}
     for source in table.inputs:
         if source.table == RAW_DUMPS:
             assert isinstance(key, AssetDay)
@@ -100,12 +102,19 @@ def read_inputs(lake: Lake, profile: Profile, table: Table, key: Key) -> dict[st
         _require_days(lake, profile, table, source, key)
         unusable: dict[str, list[Key]] = {}
         for input_name, read in input_keys(profile, table, source, key):
+            if isinstance(read, AssetDay) and table.grain != "all" and (damage := why_refused(lake, profile, read)):
+                refused[read] = damage
+                continue
             why = _why_unusable(lake, profile, source, read)
             if not why:
                 inputs[input_name] = version_on_disk(lake, source.table, read) or MISSING
             elif not (source.optional and why == MISSING):
                 unusable.setdefault(why, []).append(read)
         problems += [(source.table, why, keys) for why, keys in unusable.items()]
+    if refused:
+        day, damage = next(iter(refused.items()))
+        others = f" ({len(refused) - 1} more of its days are damaged)" if len(refused) > 1 else ""
+        raise NotReady(f"{table.name} of {key} cannot use {day}, which {damage}{others}. {remedy(day)}")
     causes = [problem for problem in problems if not problem[1].startswith(CANNOT)]
     if causes:
         raise _refusal(f"{table.name} of {key}", table, causes, key)

@@ -13,6 +13,7 @@ from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table import Column, Input, Key, SettingsFn, Table
 
 RAW_DUMPS = "raw_dumps"  # the only input that is not a table
+BOOK_LIMITS = {"max_quarantine_rate", "max_checksum_failures", "max_lost_message_share", "max_lost_time_share"}
 STAGES = ("encoder", "uq_regression", "uq_classification")
 
 
@@ -27,7 +28,7 @@ def printed_y_ref(profile: Profile, symbol: str, horizon_s: int) -> float | None
 def book_settings(profile: Profile, key: Key, on_disk: Provenance | None = None, *, verify_all: bool = False) -> str:
     """A day whose checksums were all verified stays current where the profile verifies only a sample."""
     settings = {
-        "book": profile.book.model_dump(mode="json", exclude={"max_quarantine_rate", "max_checksum_failures"}),
+        "book": profile.book.model_dump(mode="json", exclude=BOOK_LIMITS),
         "instrument": profile.instrument(symbol_of(key)).model_dump(
             mode="json", include={"tick", "price_precision", "qty_precision"}
         ),

@@ -8,7 +8,7 @@ import pytest
 from tests.market.kraken.market_streams import DAY, MIDNIGHT, SNAPSHOT, Stream, profile, stamp, write_dump
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
 from tests.market.kraken.reference_book import nanoseconds
-from uqlob_pipeline.defs.market.assets import ingest_checks
+from uqlob_pipeline.defs.market.checks import ingest_checks
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 

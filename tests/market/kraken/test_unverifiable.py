@@ -5,7 +5,8 @@ import pytest
 
 from tests.market.kraken.market_streams import DAY, profile, write_dump
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
-from uqlob_pipeline.defs.market.assets import ingest_checks, ingest_metadata
+from uqlob_pipeline.defs.market.assets import ingest_metadata
+from uqlob_pipeline.defs.market.checks import ingest_checks
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.ingest import write_book_events

@@ -182,6 +182,8 @@ class DayReplay:
 
     def _report(self, notes: list[str]) -> IngestReport:
         count = {counter.name.lower(): int(self.counters[counter]) for counter in Counter}
+        recorded_ns = int(self.state[State.LAST_UPDATE_TS] - self.state[State.FIRST_UPDATE_TS])
+        lost_ns = max(recorded_ns - count.pop("covered_ns"), 0)
         return IngestReport(
             channel=self.channel,
             rows=int(self.state[State.FIRST_SEQ]),
@@ -189,6 +191,8 @@ class DayReplay:
             quarantined=self.bad_lines.count(),
             truncated_files=self.bad_lines.truncated,
             overlaps=self.overlaps,
+            recorded_seconds=round(recorded_ns / 1e9, 6),
+            lost_seconds=round(lost_ns / 1e9, 6),
             longest_silence_s=round(count.pop("longest_silence_ns") / 1e9, 6),
             first_ts=self.first_ts if self.first_ts >= 0 else None,
             last_ts=self.last_ts if self.last_ts >= 0 else None,

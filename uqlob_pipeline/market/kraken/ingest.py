@@ -11,11 +11,13 @@ import duckdb
 
 from uqlob_pipeline.config.profile import Instrument, Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.data_quality import write_quality
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table_registry import REGISTRY, book_settings
 from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.market.kraken.day_quality import quality_of
 from uqlob_pipeline.market.kraken.day_replay import DayReplay
 from uqlob_pipeline.market.kraken.dumps import read_prefix
 from uqlob_pipeline.market.kraken.ingest_report import DumpMissing, IngestError, IngestReport
@@ -49,6 +51,7 @@ def write_book_events(
                 with atomic_path(lake.book_events(day)) as temporary:
                     day_replay = DayReplay(lake, warehouse, day, channel, rules, instrument, progress)
                     report = day_replay.write(files, broken, temporary, provenance, notes, profile.book.max_quarantine_rate)
+                    write_quality(lake, quality_of(lake, day, report), provenance)
                 return report, provenance
             except BrokenArchive as archive:
                 prefix = Path(scratch) / f"{len(broken)}.jsonl"

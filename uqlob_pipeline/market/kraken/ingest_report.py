@@ -24,6 +24,7 @@ class IngestReport:
     channel: str
     rows: int = 0
     sessions: int = 0
+    reconnects: int = 0  # sessions that began while the one before them was still verified
     lines: int = 0
     messages: int = 0
     checksums_verified: int = 0
@@ -49,6 +50,8 @@ class IngestReport:
     executions: int = 0
     gaps: int = 0
     longest_silence_s: float = 0.0
+    recorded_seconds: float = 0.0  # from the day's first update to its last
+    lost_seconds: float = 0.0  # of them without a verified book
     first_ts: int | None = None
     last_ts: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -65,6 +68,11 @@ class IngestReport:
     @property
     def seconds(self) -> float:
         return (self.last_ts - self.first_ts) / 1e9 if self.first_ts is not None and self.last_ts is not None else 0.0
+
+    @property
+    def lost_messages(self) -> int:
+        """Messages that no verified book could take."""
+        return self.dropped_before_snapshot + self.dropped_after_failure
 
     @property
     def events_per_second(self) -> float:

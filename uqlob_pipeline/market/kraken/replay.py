@@ -56,9 +56,13 @@ def _verify(book: Book, run: Run, at_end: bool) -> None:
 
 @njit_in_place
 def finish_session(book: Book, run: Run) -> None:
-    """The last message of a session is always verified."""
-    if run.state[State.PHASE] == LIVE and run.state[State.UNVERIFIED] > 0:
+    """The last message of a session is always verified. The time from its first to its last verified event is covered."""
+    state = run.state
+    if state[State.PHASE] == LIVE and state[State.UNVERIFIED] > 0:
         _verify(book, run, True)
+    if 0 <= state[State.SESSION_START_TS] < state[State.VERIFIED_TS]:
+        run.counters[Counter.COVERED_NS] += state[State.VERIFIED_TS] - state[State.SESSION_START_TS]
+    state[State.SESSION_START_TS] = -1
 
 
 @njit_in_place
@@ -66,6 +70,8 @@ def _begin_session(book: Book, run: Run, message_checksum: int) -> None:
     clear(book)
     state = run.state
     run.counters[Counter.SESSIONS] += 1
+    if state[State.PHASE] == LIVE:
+        run.counters[Counter.RECONNECTS] += 1
     state[State.SESSION] += 1
     state[State.NOT_BEFORE] = max(state[State.NOT_BEFORE], state[State.VERIFIED_TS])
     state[State.LAST_EVENT_TS] = -1
@@ -144,6 +150,8 @@ def _describe(book: Book, run: Run, rows_before: int, ts: int, of_day: bool) -> 
         counters[Counter.LONGEST_SILENCE_NS] = max(counters[Counter.LONGEST_SILENCE_NS], silence)
         if silence > run.rules.gap_ns:
             counters[Counter.GAPS] += 1
+    if state[State.SESSION_START_TS] < 0:
+        state[State.SESSION_START_TS] = ts
     state[State.LAST_EVENT_TS] = ts
     for row in range(rows_before, state[State.ROWS]):
         rows[row, Column.SESSION] = state[State.SESSION]
@@ -184,6 +192,10 @@ def replay(book: Book, run: Run, messages: Messages, bids: SideOrders, asks: Sid
             cut_to_depth(book, state[State.DEPTH])
             _verify(book, run, False)
             continue
+        if of_day:
+            if state[State.FIRST_UPDATE_TS] < 0:
+                state[State.FIRST_UPDATE_TS] = ts
+            state[State.LAST_UPDATE_TS] = max(state[State.LAST_UPDATE_TS], ts)
         if state[State.PHASE] != LIVE:
             waiting = state[State.PHASE] == WAITING
             counters[Counter.DROPPED_BEFORE_SNAPSHOT if waiting else Counter.DROPPED_AFTER_FAILURE] += 1

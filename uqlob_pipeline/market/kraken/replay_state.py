@@ -26,10 +26,13 @@ class State(IntEnum):
     VERIFIED_TS = 11  # time of the session's last event that a checksum has confirmed
     NOT_BEFORE = 12  # end of the sessions so far: earlier events of a new session are duplicates
     FIRST_SEQ = 13  # seq of the first of the rows, those before it being written
+    FIRST_UPDATE_TS = 14  # of the day's updates, those included that are dropped
+    LAST_UPDATE_TS = 15
+    SESSION_START_TS = 16  # time of the session's first event
 
 
 class Counter(IntEnum):
-    """Positions in the counters. Each is a field of `IngestReport`, except LONGEST_SILENCE_NS."""
+    """Positions in the counters. Each is a field of `IngestReport`, except the two in nanoseconds."""
 
     MESSAGES = 0
     SESSIONS = 1
@@ -53,6 +56,8 @@ class Counter(IntEnum):
     OVERLAPPING = 19
     UNVERIFIABLE = 20  # updates without a usable checksum; a snapshot has no rows, and the next update's checksum covers its book
     DUPLICATED = 21  # messages that repeat the one before them
+    RECONNECTS = 22  # snapshots within a session that was verified so far
+    COVERED_NS = 23  # from the first to the last verified event of each session
 
 
 class Column(IntEnum):
@@ -131,7 +136,18 @@ class SideOrders(NamedTuple):
 
 def new_state() -> np.ndarray:
     state = np.zeros(len(State), np.int64)
-    for position in (State.SESSION, State.LAST_TS, State.LAST_EVENT_TS, State.VERIFIED_TS, State.NOT_BEFORE, State.LAST_CHECKSUM):
+    unknown = (
+        State.SESSION,
+        State.LAST_TS,
+        State.LAST_EVENT_TS,
+        State.VERIFIED_TS,
+        State.NOT_BEFORE,
+        State.LAST_CHECKSUM,
+        State.FIRST_UPDATE_TS,
+        State.LAST_UPDATE_TS,
+        State.SESSION_START_TS,
+    )
+    for position in unknown:
         state[position] = -1
     return state
 

@@ -1,0 +1,85 @@
+"""What `data_quality` says of a replayed day: hand-made streams whose losses are known to the message and the millisecond."""
+
+import pytest
+
+from tests.market.kraken.market_streams import DAY, SNAPSHOT, profile, write_dump
+from tests.market.kraken.one_day import ingest, lines_of, stream_of
+from uqlob_pipeline.lake.data_quality import DataQuality, read_quality, why_refused
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.provenance import read_provenance
+from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, why_stale
+
+
+def quality_of(lake: Lake, lines: list[bytes], **book: object) -> DataQuality:
+    write_dump(lake, "level3", lines)
+    ingest(lake, profile(**book))
+    quality = read_quality(lake, DAY)
+    assert quality is not None
+    return quality
+
+
+def test_a_whole_day_has_lost_nothing_and_shares_the_provenance_of_its_events(lake: Lake) -> None:
+    quality = quality_of(lake, lines_of(stream_of(50)))
+    assert (quality.messages, quality.sessions, quality.reconnects) == (51, 1, 0)
+    assert (quality.lost_messages, quality.lost_message_share, quality.lost_seconds, quality.lost_time_share) == (0, 0, 0, 0)
+    assert quality.recorded_seconds == pytest.approx(0.049)  # fifty updates, one a millisecond
+    assert quality.losses() == ["no trades"]
+    assert read_provenance(lake.data_quality(DAY)) == read_provenance(lake.book_events(DAY))
+
+
+def test_messages_and_time_after_a_failed_checksum_are_lost_until_the_next_snapshot(lake: Lake) -> None:
+    lines = lines_of(stream_of(100))
+    del lines[2 + 61]  # a delete is lost: the checksums from there on fail
+    quality = quality_of(lake, lines, verify_every=1)
+    assert (quality.messages, quality.lost_messages, quality.checksums_failed) == (100, 38, 1)
+    assert quality.lost_message_share == pytest.approx(0.38)
+    # Updates at 1 to 100 ms; the last verified event is at 61 ms.
+    assert (quality.recorded_seconds, quality.lost_seconds) == pytest.approx((0.099, 0.039))
+    assert quality.lost_time_share == pytest.approx(39 / 99)
+    assert quality.beyond_limits(profile().book) == (
+        "lost 38.0% of its messages (limit 10.0%, book.max_lost_message_share) "
+        "and 39.4% of its time (limit 10.0%, book.max_lost_time_share)"
+    )
+    assert quality.beyond_limits(profile(max_lost_message_share=0.4, max_lost_time_share=0.5).book) == ""
+
+
+def test_the_time_between_two_connections_is_lost_and_counts_as_a_reconnect(lake: Lake) -> None:
+    stream = stream_of(10)
+    stream.now += 40_000_000  # nothing is recorded for 40 ms
+    stream.snapshot(*SNAPSHOT)
+    order = stream._order("100.0", "0.5")
+    for event in ("add", "delete"):
+        stream.now += 1_000_000
+        (stream.book.bids.append if event == "add" else stream.book.bids.remove)(order)
+        stream._message("update", [stream.entry(order, event)], [])
+    quality = quality_of(lake, lines_of(stream))
+    assert (quality.sessions, quality.reconnects, quality.lost_messages) == (2, 1, 0)
+    # Updates at 1 to 10 ms, the snapshot at 51 ms, updates at 52 and 53 ms.
+    assert (quality.recorded_seconds, quality.lost_seconds) == pytest.approx((0.052, 0.042))
+
+
+def test_messages_before_the_first_snapshot_are_lost(lake: Lake) -> None:
+    lines = lines_of(stream_of(20))
+    quality = quality_of(lake, [*lines[-5:], *lines])
+    assert (quality.lost_messages, quality.reconnects) == (5, 0)
+
+
+def test_a_day_beyond_the_limits_is_refused_as_an_input_with_the_remedy(lake: Lake) -> None:
+    lines = lines_of(stream_of(100))
+    del lines[2 + 61]
+    quality_of(lake, lines, verify_every=1)
+    strict, lenient = profile(), profile(max_lost_message_share=0.5, max_lost_time_share=0.5)
+    assert why_refused(lake, strict, DAY).startswith("lost 38.0% of its messages")
+    with pytest.raises(
+        NotReady, match=r"window_prices of BTC-USD 2026-01-18 cannot use .* Import another recording .* absent_days"
+    ):
+        expected_provenance(lake, strict, "window_prices", DAY)
+    assert expected_provenance(lake, lenient, "window_prices", DAY).inputs
+    assert why_stale(lake, profile(verify_every=1), "book_events", DAY) == ""  # limits change no event
+
+
+def test_a_day_without_its_row_is_stale(lake: Lake) -> None:
+    quality_of(lake, lines_of(stream_of(20)))
+    assert why_stale(lake, profile(), "book_events", DAY) == ""
+    lake.data_quality(DAY).unlink()
+    assert "data_quality" in why_stale(lake, profile(), "book_events", DAY)

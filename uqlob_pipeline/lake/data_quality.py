@@ -1,0 +1,123 @@
+"""The quality of each recorded asset-day: what `data_quality` holds, and which days are too damaged to be used."""
+
+import datetime as dt
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from uqlob_pipeline.config.profile import BookSettings, Profile
+from uqlob_pipeline.lake.atomic_files import write_parquet
+from uqlob_pipeline.lake.available_days import recorded_partitions
+from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.provenance import Provenance
+from uqlob_pipeline.lake.table_registry import REGISTRY
+
+ARROW_TYPES = {
+    "string": pa.string(),
+    "date32[day]": pa.date32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+}
+
+
+@dataclass(frozen=True)
+class DataQuality:
+    """One row of `data_quality`. The fields are its columns."""
+
+    symbol: str
+    date: dt.date
+    channel: str
+    messages: int
+    lost_messages: int
+    lost_message_share: float
+    recorded_seconds: float
+    lost_seconds: float
+    lost_time_share: float
+    sessions: int
+    reconnects: int
+    checksums_verified: int
+    checksums_failed: int
+    unverifiable_messages: int
+    quarantined_lines: int
+    has_trades: bool
+
+    @property
+    def day(self) -> AssetDay:
+        return AssetDay(self.symbol, self.date)
+
+    def losses(self) -> list[str]:
+        """What is wrong with the recording, in words; empty for a whole day."""
+        counted = {
+            "failed checksums": self.checksums_failed,
+            "reconnects": self.reconnects,
+            "unverifiable messages": self.unverifiable_messages,
+            "quarantined lines": self.quarantined_lines,
+        }
+        lost = (
+            [f"{self.lost_message_share:.1%} of the messages and {self.lost_time_share:.1%} of the time lost"]
+            if self.lost_messages or self.lost_time_share >= 0.0005
+            else []
+        )
+        no_trades = [] if self.has_trades else ["no trades"]
+        return [*lost, *(f"{count:,} {name}" for name, count in counted.items() if count), *no_trades]
+
+    def beyond_limits(self, limits: BookSettings) -> str:
+        """Why the day is too damaged to be used; empty where it can be."""
+        beyond = [
+            f"{share:.1%} of its {what} (limit {limit:.1%}, book.{name})"
+            for what, share, limit, name in (
+                ("messages", self.lost_message_share, limits.max_lost_message_share, "max_lost_message_share"),
+                ("time", self.lost_time_share, limits.max_lost_time_share, "max_lost_time_share"),
+            )
+            if share > limit
+        ]
+        return f"lost {' and '.join(beyond)}" if beyond else ""
+
+
+def remedy(day: AssetDay) -> str:
+    """What to do about a day beyond the limits."""
+    return (
+        f"Import another recording of {day} and materialise book_events again, list the day in absent_days of "
+        f"[instruments.{day.symbol}] in the profile, or raise the limit in its [book] to use what is left of the day"
+    )
+
+
+def write_quality(lake: Lake, quality: DataQuality, provenance: Provenance) -> None:
+    """Write the row of an asset-day with the provenance of its `book_events`."""
+    columns = REGISTRY["data_quality"].columns
+    schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in columns])
+    table = pa.Table.from_pylist([asdict(quality)], schema=schema)
+    write_parquet(table, lake.data_quality(quality.day), provenance.metadata())
+
+
+def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
+    """The quality of an asset-day; None where it was never replayed."""
+    path = lake.data_quality(day)
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _read(path: Path, _mtime_ns: int) -> DataQuality:
+    (row,) = pq.read_table(path, partitioning=None).to_pylist()
+    known: dict[str, Any] = {name: row[name] for name in DataQuality.__dataclass_fields__}
+    return DataQuality(**known)
+
+
+def recorded_quality(lake: Lake, profile: Profile) -> list[DataQuality]:
+    """The quality of every recorded asset-day of the profile that was replayed."""
+    found = (read_quality(lake, day) for day in recorded_partitions(lake, profile))
+    return [quality for quality in found if quality is not None]
+
+
+def why_refused(lake: Lake, profile: Profile, day: AssetDay) -> str:
+    """Why an asset-day is too damaged to be used; empty where it can be, or was never replayed."""
+    quality = read_quality(lake, day)
+    return quality.beyond_limits(profile.book) if quality is not None else ""
