@@ -46,14 +46,14 @@ async def endpoint(answer: Callable[[asyncio.StreamWriter], Awaitable[None]]) ->
     requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        # A socket closed with unread input resets the connection, and the client may lose the answer: read the body too.
-        length = re.search(rb"content-length: (\d+)", head.lower())
-        await reader.readexactly(int(length[1]) if length else 0)
-        requests.append(head)
         try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            # A socket closed with unread input resets the connection, and the client may lose the answer: read the body too.
+            length = re.search(rb"content-length: (\d+)", head.lower())
+            await reader.readexactly(int(length[1]) if length else 0)
+            requests.append(head)
             await answer(writer)
-        except ConnectionError:
+        except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()

@@ -55,7 +55,7 @@ class TokenSource:
         async with self._fetching:
             if not self._token or time.monotonic() - self._fetched > self.settings.token_seconds:
                 fetched = time.monotonic()
-                token = await asyncio.to_thread(self._fetch)
+                token = await self._fetch()
                 self.journal.hide(token)
                 self.journal.unhide(self._token)
                 self._token, self._fetched = token, fetched
@@ -66,18 +66,17 @@ class TokenSource:
         """Kraken refused the token: the next call fetches a new one."""
         self._fetched = -float("inf")
 
-    def _fetch(self) -> str:
+    async def _fetch(self) -> str:
         self._nonce = max(self._nonce + 1, time.time_ns() // 1_000_000)
-        body = urllib.parse.urlencode({"nonce": self._nonce})
+        form = {"nonce": str(self._nonce)}
         endpoint = self.settings.endpoints.rest
         headers = {
             "API-Key": self._key,
-            "API-Sign": sign(TOKEN_PATH, str(self._nonce), body, self._secret),
-            "Content-Type": "application/x-www-form-urlencoded",
+            "API-Sign": sign(TOKEN_PATH, form["nonce"], urllib.parse.urlencode(form), self._secret),
             "User-Agent": "uqlob-recorder",
         }
         try:
-            answer = post_form(endpoint + TOKEN_PATH, body, headers, self.settings.token_request_seconds)
+            answer = await post_form(endpoint + TOKEN_PATH, form, headers, self.settings.token_request_seconds)
             if answer.get("error"):
                 raise TokenError(
                     f"Kraken refuses a token: {'; '.join(answer['error'])[:MAX_REASON]}. "
