@@ -62,6 +62,7 @@ class EncoderConfig:
     embedding: PositiveInt = 8
     dropout: Dropout = 0.1  # not printed: TABL's authors use 0.1 after each bilinear layer, and MC dropout needs some
     clamp: PositiveFloat = 8.0  # not printed: inputs are clamped at this many standard deviations
+    summaries: bool = False  # not in the paper: 44 plain statistics of the window follow its representation
     dropped_features: tuple[Feature, ...] = ()  # ablation: these are held at zero; "token" drops the embedding
     dtabl: DTablWidths = field(default_factory=DTablWidths)
     deeplob: DeepLobWidths = field(default_factory=DeepLobWidths)
@@ -80,6 +81,11 @@ class HeadConfig:
     decoder: tuple[PositiveInt, ...] = (224, 192, 64, 352)  # hidden widths, not printed; from the decoder's parameter count
     dropout: Dropout = 0.0  # not printed: in the context encoder and the decoder
     variance_floor: PositiveFloat = 1e-8  # epsilon, in ticks squared
+    # Not in the paper, which is Gaussian. student_t learns its degrees of freedom; zero_inflated_t adds a probability that the
+    # mid-price does not move at all, one more output.
+    likelihood: Literal["gaussian", "student_t", "zero_inflated_t"] = "gaussian"
+    normalise_context: bool = True  # not in the paper: a parameter-free layer norm before the context encoder (`Trunk.prepare`)
+    initial_scales: bool = True  # not printed: initial weights of `uqlob_models/head.py` instead of PyTorch's defaults
     shuffle_context_labels: bool = False  # ablation: every context label is that of a random training window
 
     def __post_init__(self) -> None:
@@ -99,6 +105,7 @@ class RegressionLoss:
     w_max: Annotated[float, Field(ge=1)] = 40.0
     margin: NonNegativeFloat = 1.0
     bins: PositiveInt = 3
+    unbiased_calibration: bool = False  # not in the paper: product of two half-batch deviations instead of the square of one
 
     def __post_init__(self) -> None:
         if not (self.lambda_nll or self.lambda_weighted_mae or self.lambda_directional or self.lambda_calibration):
@@ -133,6 +140,9 @@ class StageConfig:
     encoder_rate: PositiveFloat = 1e-5
     head_rate: PositiveFloat = 5e-5
     weight_decay: NonNegativeFloat = 0.0
+    decay_linear_only: bool = False  # not in the paper: no decay of lambda, attention W, norms, biases and embeddings
+    dof_rate: PositiveFloat = 1e-2  # not in the paper: peak rate of a Student-t's degrees of freedom
+    freeze_encoder: bool = False  # not in the paper: a head is trained on the pretrained encoder's representations
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     clip_norm: NonNegativeFloat = 1.0  # not printed; 0 switches clipping off
     mirror: bool = False  # not in the paper: half of the blocks seen with bid and ask exchanged

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uqlob_models.bootstrap import Bootstrap
-from uqlob_models.metrics import floats, interval_width
+from uqlob_models.metrics import floats
 
 Bounds = tuple[float, float]
 Verdict = Literal["nominal", "too narrow", "too wide", "undecided"]
@@ -36,13 +36,11 @@ def coverage_verdict(covered: float, level: float, bounds: Bounds | None) -> Ver
     return "nominal" if abs(covered - level) <= TOLERANCE + 1e-12 else "undecided"
 
 
-def coverage_bounds(
-    y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float, t: NDArray[np.int64], bootstrap: Bootstrap
-) -> Bounds | None:
-    """The block-bootstrap interval of `metrics.coverage`; `t` is the time of each forecast in ns. None with too few blocks."""
-    inside = np.abs(floats(y) - floats(mean)) <= interval_width(level) * floats(std)
+def coverage_bounds(inside: ArrayLike, t: NDArray[np.int64], bootstrap: Bootstrap) -> Bounds | None:
+    """The block-bootstrap interval of the mean of `inside` (`ZeroInflatedT.inside`), the coverage; `t` is the time of each
+    forecast in ns. None with too few blocks."""
     _, block = bootstrap.block_starts(t)
-    drawn = bootstrap.draw(np.stack([np.bincount(block, inside), np.bincount(block)], axis=1).astype(np.float64))
+    drawn = bootstrap.draw(np.stack([np.bincount(block, floats(inside)), np.bincount(block)], axis=1).astype(np.float64))
     if drawn is None:
         return None
     lower, upper = bootstrap.interval(drawn[:, 0] / drawn[:, 1])

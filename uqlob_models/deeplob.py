@@ -45,7 +45,7 @@ class DeepLob(Encoder):
         self.dropout = Dropout(config.dropout)
         self.lstm = nn.LSTM(3 * widths.inception_channels, widths.lstm, batch_first=True)
 
-    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
+    def represent(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
         x = self.dropout(self.convolutions(self.input(tokens, continuous)))  # (B, 3 C', T / stride^2)
         states, _ = self.lstm(x.transpose(1, 2))  # (B, T / stride^2, d_h)
         last: Tensor = states[:, -1]

@@ -76,9 +76,13 @@ class TemporalAttentionBilinear(nn.Module):
         """W with its diagonal fixed at 1/T. The stored diagonal is not used."""
         return self.w * (1 - self.identity) + self.identity / self.times
 
+    def attention(self, x_bar: Tensor) -> Tensor:  # (D', B, T) -> (D', B, T)
+        """A = softmax(X_bar W): each row sums to one over time."""
+        return torch.softmax(x_bar @ self.scores_matrix(), dim=-1)
+
     def forward(self, x: Tensor) -> Tensor:  # (D, B, T) -> (D', B, T')
         x_bar = contract_features(self.w1, x)  # (D', B, T)
-        attention = torch.softmax(x_bar @ self.scores_matrix(), dim=-1)  # A, each row sums to one over time
+        attention = self.attention(x_bar)
         mix = self.mix.clamp(0, 1)
         mixed = x_bar * (mix * attention + (1 - mix))  # X~ = lambda (X_bar . A) + (1 - lambda) X_bar
         return torch.relu_(with_bias(mixed @ self.w2, self.bias))
@@ -104,12 +108,19 @@ class DTabl(Encoder):
         self.dropout = Dropout(config.dropout)
         self.tabl = TemporalAttentionBilinear(features, times, widths.attention_features, widths.attention_times)
 
-    def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
+    def represent(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
+        hidden: Tensor = self.tabl(self._bilinear(tokens, continuous))  # (96, B, 2)
+        return hidden.transpose(0, 1).flatten(1)
+
+    def attention(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (96, B, 50)
+        """The temporal attention A of each window."""
+        return self.tabl.attention(contract_features(self.tabl.w1, self._bilinear(tokens, continuous)))
+
+    def _bilinear(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (256, B, 50)
         x = self.input(tokens, continuous).transpose(0, 1).contiguous()  # (D, B, T)
         for layer in self.bilinear:
             x = self.dropout(layer(x))
-        hidden: Tensor = self.tabl(x)  # (96, B, 2)
-        return hidden.transpose(0, 1).flatten(1)
+        return x
 
     def project_parameters(self) -> None:
         self.tabl.project_parameters()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from uqlob_models.config import CONTINUOUS_FEATURES, EncoderConfig
+from uqlob_models.summaries import SUMMARIES, WindowSummary
 from uqlob_models.tokens import VOCABULARY
 
 
@@ -45,9 +46,12 @@ class InputRepresentation(nn.Module):
             self.mean.copy_(mean)
             self.std.copy_(std)
 
-    def forward(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, 7 + embedding, T)
+    def scaled(self, continuous: Tensor) -> Tensor:  # (B, 7, T)
         scaled = (continuous.to(self.mean.dtype) - self.mean[:, None]) / self.std[:, None]
-        scaled = scaled.clamp(-self.clamp, self.clamp) * self.kept[:, None]
+        return scaled.clamp(-self.clamp, self.clamp) * self.kept[:, None]
+
+    def forward(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, 7 + embedding, T)
+        scaled = self.scaled(continuous)
         embedded = self.embedding(tokens.int()).transpose(1, 2)
         if not self.token_kept:
             embedded = torch.zeros_like(embedded)
@@ -72,18 +76,31 @@ class Dropout(nn.Dropout):
 
 
 class Encoder(nn.Module, ABC):
-    """A new encoder implements `encode` only."""
+    """A new encoder implements `represent` only. With `summaries`, statistics of the window follow its representation."""
 
     def __init__(self, config: EncoderConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.width = width
+        self.width = width + (SUMMARIES if config.summaries else 0)
         self.input = InputRepresentation(config)
-        self.logits = nn.Linear(width, 3)
+        self.summary = WindowSummary(config) if config.summaries else None
+        self.logits = nn.Linear(self.width, 3)
 
     @abstractmethod
+    def represent(self, tokens: Tensor, continuous: Tensor) -> Tensor:
+        """(B, T) token ids and (B, 7, T) raw continuous features -> (B, d)."""
+
     def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
         """(B, T) token ids and (B, 7, T) raw continuous features -> (B, d_h)."""
+        hidden = self.represent(tokens, continuous)
+        if self.summary is None:
+            return hidden
+        return torch.cat([hidden, self.summary(tokens, self.input.scaled(continuous)).to(hidden.dtype)], dim=1)
+
+    def fit_summaries(self, tokens: Tensor, continuous: Tensor) -> None:
+        """Statistics of the summaries from training windows."""
+        if self.summary is not None:
+            self.summary.fit(self.summary.raw(tokens, self.input.scaled(continuous)))
 
     def forward(self, tokens: Tensor, continuous: Tensor) -> Tensor:
         logits: Tensor = self.logits(self.encode(tokens, continuous))

@@ -50,8 +50,8 @@ class WindowStates(NamedTuple):
     cross_key: Tensor  # W_k W_p h, (M, d_r)
 
 
-def gelu_mlp(widths: tuple[int, ...], dropout: float) -> nn.Sequential:
-    """Linear layers with GELU and dropout between them, at He's initial scale.
+def gelu_mlp(widths: tuple[int, ...], dropout: float, initial_scales: bool = True) -> nn.Sequential:
+    """Linear layers with GELU and dropout between them, at He's initial scale unless switched off.
 
     PyTorch's default scale keeps a third of the variance per layer, and GELU less: after the decoder's five layers windows hardly
     differ, and heads trained from different seeds differ more.
@@ -59,12 +59,14 @@ def gelu_mlp(widths: tuple[int, ...], dropout: float) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         linear = nn.Linear(before, after)
-        nn.init.normal_(linear.weight, std=math.sqrt(2 / before))
-        nn.init.zeros_(linear.bias)
+        if initial_scales:
+            nn.init.normal_(linear.weight, std=math.sqrt(2 / before))
+            nn.init.zeros_(linear.bias)
         layers += [linear, nn.GELU(), Dropout(dropout)]
     del layers[-2:]
-    with torch.no_grad():
-        linear.weight *= math.sqrt(1 / 2)  # no activation after the last layer
+    if initial_scales:
+        with torch.no_grad():
+            linear.weight *= math.sqrt(1 / 2)  # no activation after the last layer
     return nn.Sequential(*layers)
 
 
@@ -74,11 +76,13 @@ class Trunk(nn.Module):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         width = config.attention
+        self.normalise_context = config.normalise_context
         self.label_projection = nn.Linear(1, config.label_projection)  # W_y
-        self._init_label_slopes()
         context_widths = (config.projection + config.label_projection, *config.context_encoder, width)
-        self.context_encoder = gelu_mlp(context_widths, config.dropout)
-        self._init_label_fan_in(config)
+        self.context_encoder = gelu_mlp(context_widths, config.dropout, config.initial_scales)
+        if config.initial_scales:
+            self._init_label_slopes()
+            self._init_label_fan_in(config)
         self.query = nn.Linear(config.projection, width)  # W_q
         self.key = nn.Linear(config.projection, width)  # W_k
         self.self_attention = MultiHeadAttention(width, config.heads)
@@ -104,13 +108,13 @@ class Trunk(nn.Module):
     def prepare(self, projected: Tensor, y: Tensor) -> WindowStates:
         """What depends on one window and its label alone. `projected` is h~ = W_p h, `y` is in units of y_ref.
 
-        h~ enters the context encoder normalised (without parameters): fine-tuning makes it several times larger, while tanh
-        bounds the label. Without this, the output's sensitivity to context labels fell below 0.01 on the simulated market
-        (encoder rate 1e-4); with it, it stayed near 0.1.
+        With `normalise_context`, h~ enters the context encoder normalised (without parameters): fine-tuning makes it several
+        times larger, while tanh bounds the label. Without this, the output's sensitivity to context labels fell below 0.01 on the
+        simulated market (encoder rate 1e-4); with it, it stayed near 0.1.
         """
         # y_proj = tanh(W_y y / y_ref), r = MLP_enc([h~ ; y_proj])
         label = torch.tanh(self.label_projection(y[:, None].to(projected.dtype)))  # (M, 32)
-        unit = nn.functional.layer_norm(projected, projected.shape[-1:])  # (M, 128)
+        unit = nn.functional.layer_norm(projected, projected.shape[-1:]) if self.normalise_context else projected  # (M, 128)
         r = self.context_encoder(torch.cat([unit.to(label.dtype), label], dim=-1))  # (M, d_r)
         r = self.context_norm(r)
         attention = self.self_attention
@@ -134,7 +138,7 @@ def gather_rows(table: Tensor, index: Tensor) -> Tensor:  # (M, d), (B, C) -> (B
 
 
 class AttentiveHead(nn.Module):
-    """Projection + trunk + decoder. `outputs` is 2 (mu, nu) for regression and 3 logits for classification."""
+    """Projection + trunk + decoder. `outputs` is 3 logits for classification; of regression, `model.output_count` says."""
 
     def __init__(self, config: HeadConfig, encoder_width: int, outputs: int) -> None:
         super().__init__()
@@ -142,9 +146,10 @@ class AttentiveHead(nn.Module):
         self.projection = nn.Linear(encoder_width, config.projection)  # W_p, shared by context and target
         self.trunk = Trunk(config)
         decoder_widths = (config.attention + config.projection, *config.decoder, outputs)
-        self.decoder = gelu_mlp(decoder_widths, config.dropout)
-        with torch.no_grad():
-            self.decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
+        self.decoder = gelu_mlp(decoder_widths, config.dropout, config.initial_scales)
+        if config.initial_scales:
+            with torch.no_grad():
+                self.decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
 
     def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
         """Representations (M, d_h) and labels in units of y_ref (M,) -> the states that targets share.

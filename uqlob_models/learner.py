@@ -8,19 +8,33 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from uqlob_models.checkpoints import CheckpointError, build, load_model
-from uqlob_models.config import Objective, ScheduleConfig, TrainingConfig
+from uqlob_models.config import Objective, ScheduleConfig, StageConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.encoders import Encoder
+from uqlob_models.frozen import FrozenWindows, freeze
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import UqModel
 from uqlob_models.sampling import Batch, Mirror
 
+SUMMARISED = 4096  # training windows that the statistics of window summaries are taken from
 OPTIMISER_STATE = ("step", "exp_avg", "exp_avg_sq")
+
+
+def is_linear_weight(name: str) -> bool:
+    """Whether a parameter is the weight of a linear map: not lambda or W of the attention, a norm, a bias or an embedding."""
+    owner, _, last = name.rpartition(".")
+    return last in ("w1", "w2", "weight", "weight_ih_l0", "weight_hh_l0") and not owner.endswith(("norm", "embedding"))
+
+
+def freezes_encoder(objective: Objective, stage: StageConfig) -> bool:
+    return stage.freeze_encoder and objective != "pretraining"
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
@@ -47,10 +61,10 @@ class Learner:
         labelled = dataset.label[dataset.targets("train", 0)]
         self.class_weight = class_weights(torch.from_numpy(labelled)).to(self.device)
         self.mirror = Mirror().to(self.device)
+        self.frozen = self._freeze(dataset) if freezes_encoder(objective, self.stage) else None
         self.groups = self._groups()
         # Fused: this variant skips the update if found_inf is set, without waiting for the device.
-        parameters = [{"params": list(group.values())} for group in self.groups.values()]
-        self.optimiser = torch.optim.AdamW(parameters, lr=1.0, weight_decay=self.stage.weight_decay, fused=True)
+        self.optimiser = torch.optim.AdamW(self._optimiser_groups(), lr=1.0, fused=True)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.sums: dict[str, Tensor] = {}
         if config.compile and self.device.type == "cuda":
@@ -61,6 +75,9 @@ class Learner:
         encoder = self.model.encoder if isinstance(self.model, UqModel) else self.model
         mean, std = (torch.as_tensor(array, dtype=torch.float32) for array in (dataset.feature_mean, dataset.feature_std))
         encoder.input.set_scales(mean, std)
+        if encoder.summary is not None:
+            windows = dataset.targets("train", 0)[:SUMMARISED]
+            encoder.fit_summaries(*(torch.from_numpy(array) for array in dataset.read(windows)))
         if isinstance(self.model, UqModel):
             self.model.y_ref.fill_(dataset.y_ref)
 
@@ -71,20 +88,42 @@ class Learner:
         if saved.config.encoder != self.config.encoder:
             raise CheckpointError(f"the encoder in {path} was pretrained with other encoder settings: pretrain it again")
         weights = saved.encoder().state_dict()
-        scales = {name: value for name, value in self.model.encoder.state_dict().items() if name in ("input.mean", "input.std")}
+        fitted = ("input.mean", "input.std", "summary.mean", "summary.std")
+        scales = {name: value for name, value in self.model.encoder.state_dict().items() if name in fitted}
         if any(not torch.equal(weights[name], value) for name, value in scales.items()):
             raise CheckpointError(f"the encoder in {path} was pretrained with other feature scales: pretrain it again")
         self.model.encoder.load_state_dict(weights)
 
+    def _freeze(self, dataset: WindowDataset) -> FrozenWindows:
+        assert isinstance(self.model, UqModel)
+        targets = dataset.targets("train", self.config.head.context)
+        windows = np.union1d(targets, dataset.context(self.config.head.context).windows(targets))
+        return freeze(self.model.encoder, dataset, windows)
+
     def _groups(self) -> dict[str, dict[str, nn.Parameter]]:
-        """Parameters by learning rate. The logits are trained in pretraining only."""
-        groups: dict[str, dict[str, nn.Parameter]] = {"encoder": {}, "head": {}}
+        """Parameters by learning rate. The logits are trained in pretraining only, a frozen encoder not at all."""
+        groups: dict[str, dict[str, nn.Parameter]] = {"encoder": {}, "head": {}, "dof": {}}
         for name, parameter in self.model.named_parameters():
             if self.objective == "pretraining":
                 groups["head" if name.startswith("logits.") else "encoder"][name] = parameter
-            elif not name.startswith("encoder.logits."):
-                groups["encoder" if name.startswith("encoder.") else "head"][name] = parameter
-        return groups
+            elif name == "dof_parameter":
+                groups["dof"][name] = parameter
+            elif not name.startswith("encoder."):
+                groups["head"][name] = parameter
+            elif not name.startswith("encoder.logits.") and self.frozen is None:
+                groups["encoder"][name] = parameter
+        return {rate: group for rate, group in groups.items() if group}
+
+    def _optimiser_groups(self) -> list[dict[str, Any]]:
+        """The groups again, each cut in two where some of its parameters are exempt from weight decay."""
+        found = []
+        for rate, group in self.groups.items():
+            exempt = {name for name in group if rate == "dof" or (self.stage.decay_linear_only and not is_linear_weight(name))}
+            for decay, names in ((self.stage.weight_decay, group.keys() - exempt), (0.0, exempt)):
+                parameters = [parameter for name, parameter in group.items() if name in names]
+                if parameters:
+                    found.append({"params": parameters, "weight_decay": decay, "rate": rate})
+        return found
 
     def learn(self, batch: Batch, step: int) -> None:
         """One optimiser step, number `step` from 0."""
@@ -97,22 +136,26 @@ class Learner:
         finite = torch.isfinite(terms["loss"].detach()) & torch.isfinite(norm)
         self.bad_step = torch.where((self.bad_step < 0) & ~finite, step, self.bad_step)
         self.optimiser.found_inf = (self.bad_step >= 0).float()  # type: ignore[attr-defined]
-        for group, rate in zip(self.optimiser.param_groups, self.rates(step).values(), strict=True):
-            group["lr"] = rate
+        rates = self.rates(step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rates[group["rate"]]
         self.optimiser.step()
         self.model.project_parameters()
         self._add_to_sums({**terms, "gradient_norm": norm}, len(batch.y))
 
     def terms(self, batch: Batch) -> dict[str, Tensor]:
         """The loss of a batch on the device, with the mirror and autocast applied."""
-        if self.stage.mirror:
+        hidden = None
+        if self.frozen is not None:
+            hidden = self.frozen.rows(batch.windows, batch.window_mirrored)
+        elif self.stage.mirror:
             batch = batch.mirrored(self.mirror)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
-            return loss_terms(self.model, batch, self.config, self.class_weight)
+            return loss_terms(self.model, batch, self.config, self.class_weight, hidden)
 
     def rates(self, step: int) -> dict[str, float]:
-        peaks = {"encoder": self.stage.encoder_rate, "head": self.stage.head_rate}
-        return {name: learning_rate(step, self.total_steps, peak, self.stage.schedule) for name, peak in peaks.items()}
+        peaks = {"encoder": self.stage.encoder_rate, "head": self.stage.head_rate, "dof": self.stage.dof_rate}
+        return {name: learning_rate(step, self.total_steps, peaks[name], self.stage.schedule) for name in self.groups}
 
     def _add_to_sums(self, terms: dict[str, Tensor], count: int) -> None:
         if not self.sums:
@@ -164,17 +207,25 @@ class Learner:
             torch.cuda.set_rng_state(tensors["random/cuda"], self.device)
 
 
-def loss_terms(model: Encoder | UqModel, batch: Batch, config: TrainingConfig, class_weight: Tensor) -> dict[str, Tensor]:
-    """`loss`, which is minimised, and its terms. Losses are computed in float32, whatever dtype the model computes in."""
+def loss_terms(
+    model: Encoder | UqModel, batch: Batch, config: TrainingConfig, class_weight: Tensor, hidden: Tensor | None = None
+) -> dict[str, Tensor]:
+    """`loss`, which is minimised, and its terms. Losses are computed in float32, whatever dtype the model computes in.
+
+    `hidden` are the representations of the batch's windows, if the encoder is frozen.
+    """
     if isinstance(model, Encoder):
         logits = model(batch.tokens, batch.continuous)  # (B, 3); in pretraining every window is a target
         return {"loss": weighted_cross_entropy(logits.float(), batch.label, class_weight)}
-    outputs = model(batch.tokens, batch.continuous, batch.context_y, batch.target, batch.context)  # (B, 2 or 3)
+    if hidden is None:
+        hidden = model.encode(batch.tokens, batch.continuous)
+    outputs = model.head(hidden, batch.context_y, batch.target, batch.context)  # (B, 2 or 3)
     if model.kind == "classification":
         return {"loss": weighted_cross_entropy(outputs.float(), batch.label, class_weight)}
     with torch.autocast(outputs.device.type, enabled=False):
-        mean, variance = model.gaussian(outputs)
-        return regression_terms(mean, variance, batch.y, batch.delta, config.loss)
+        forecast = model.forecast(outputs)
+        shape = forecast.dof, forecast.zero_logit
+        return regression_terms(forecast.location, forecast.variance, batch.y, batch.delta, config.loss, *shape)
 
 
 def learning_rate(step: int, total_steps: int, peak: float, config: ScheduleConfig) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,12 +15,26 @@ from uqlob_models.encoders import Encoder
 from uqlob_models.head import AttentiveHead
 
 HeadKind = Literal["regression", "classification"]
-OUTPUTS: dict[HeadKind, int] = {"regression": 2, "classification": 3}
+MINIMUM_DOF = 2.1  # of a Student-t: above 2 its variance is finite
+INITIAL_DOF = 4.0
 
 
-class Gaussian(NamedTuple):
-    mean: Tensor
-    variance: Tensor
+class Forecast(NamedTuple):
+    """The regression head's distribution, (B,) each. A Gaussian has neither degrees of freedom nor a probability of no move."""
+
+    location: Tensor
+    variance: Tensor  # the squared scale; of a Gaussian its variance
+    dof: Tensor | None = None  # scalar
+    zero_logit: Tensor | None = None  # of the probability that y is exactly zero
+
+    @property
+    def mean(self) -> Tensor:
+        return self.location if self.zero_logit is None else self.location * torch.sigmoid(-self.zero_logit)
+
+
+def output_count(config: TrainingConfig, kind: HeadKind) -> int:
+    """Regression: location and scale, and the logit of no move if the likelihood has one. Classification: three logits."""
+    return 2 if kind == "regression" and config.head.likelihood != "zero_inflated_t" else 3
 
 
 def build_encoder(config: EncoderConfig) -> Encoder:
@@ -37,7 +52,9 @@ class UqModel(nn.Module):
         self.kind = kind
         self.config = config
         self.encoder = build_encoder(config.encoder)
-        self.head = AttentiveHead(config.head, self.encoder.width, OUTPUTS[kind])
+        self.head = AttentiveHead(config.head, self.encoder.width, output_count(config, kind))
+        if kind == "regression" and config.head.likelihood != "gaussian":
+            self.dof_parameter = nn.Parameter(torch.tensor(math.log(math.expm1(INITIAL_DOF - MINIMUM_DOF))))
         self.register_buffer("y_ref", torch.ones((), dtype=torch.float64))
 
     def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
@@ -48,11 +65,18 @@ class UqModel(nn.Module):
         outputs: Tensor = self.head(self.encode(tokens, continuous), y, target, context)
         return outputs
 
-    def gaussian(self, outputs: Tensor) -> Gaussian:
-        """mu / y_ref and sigma^2 / y_ref^2 = softplus(nu) + eps / y_ref^2, (B,) each, at least in float32."""
+    def forecast(self, outputs: Tensor) -> Forecast:
+        """Outputs (B, 2 or 3) as a distribution in units of y_ref, at least in float32.
+
+        mu / y_ref, sigma^2 / y_ref^2 = softplus(nu) + eps / y_ref^2, and for a Student-t dof = 2.1 + softplus(parameter).
+        """
         outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
         floor = (self.config.head.variance_floor / self.y_ref**2).to(outputs.dtype)
-        return Gaussian(outputs[:, 0], nn.functional.softplus(outputs[:, 1]) + floor)
+        location, variance = outputs[:, 0], nn.functional.softplus(outputs[:, 1]) + floor
+        if self.config.head.likelihood == "gaussian":
+            return Forecast(location, variance)
+        dof = MINIMUM_DOF + nn.functional.softplus(self.dof_parameter.to(outputs.dtype))
+        return Forecast(location, variance, dof, outputs[:, 2] if outputs.shape[1] == 3 else None)
 
     def project_parameters(self) -> None:
         self.encoder.project_parameters()

@@ -9,6 +9,7 @@ as set in the profile (`views`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from uqlob_models.dataset import WindowDataset
+from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.encoders import Encoder
-from uqlob_models.model import OUTPUTS, UqModel
+from uqlob_models.model import UqModel, output_count
 from uqlob_models.sampling import MIRRORED_CLASSES, Mirror
 
+DISTRIBUTION = ("zero", "location", "scale", "dof")
 CHUNK = 8192
 ENCODE_BATCH = 256
 DECODE_BATCH = 512
@@ -34,12 +37,20 @@ Outputs = Callable[[UqModel, bool], Tensor]  # (model, mirrored) -> raw outputs 
 
 @dataclass(frozen=True)
 class RegressionPrediction:
-    """Gaussians in ticks, (n,) each. `std` includes `epistemic_std`, the spread of the mean within the mixture."""
+    """Forecasts in ticks. `mean` and `std` are those of the whole distribution; `std` includes `epistemic_std`, the spread of the
+    location within the mixture."""
 
     targets: NDArray[np.int64]
-    mean: Floats
-    std: Floats
+    distribution: ZeroInflatedT
     epistemic_std: Floats
+
+    @property
+    def mean(self) -> Floats:
+        return self.distribution.mean()
+
+    @property
+    def std(self) -> Floats:
+        return self.distribution.std()
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ def predict_outputs(
     if not valid.all():
         short = dataset.describe(targets[~valid][:3])
         raise ValueError(f"targets without a full context cannot be predicted, for example {', '.join(short)}")
-    outputs = [torch.empty(0, OUTPUTS[model.kind], device=device)]
+    outputs = [torch.empty(0, output_count(model.config, model.kind), device=device)]
     known, hidden = np.empty(0, dtype=np.int64), torch.empty(0, model.encoder.width, device=device)
     for i in range(0, len(targets), chunk):
         some = targets[i : i + chunk]
@@ -135,12 +146,14 @@ class View:
     mirrored: bool
     outputs: Tensor
 
-    def gaussian(self) -> tuple[Floats, Floats]:
-        """mu and sigma in ticks, mirrored back if needed."""
-        gaussian, y_ref = self.model.gaussian(self.outputs), float(self.model.y_ref)
-        mean = gaussian.mean.double() * (-y_ref if self.mirrored else y_ref)
-        std = gaussian.variance.double().sqrt() * y_ref
-        return mean.cpu().numpy(), std.cpu().numpy()
+    def distribution(self) -> ZeroInflatedT:
+        """The forecast in ticks, mirrored back if needed."""
+        forecast, y_ref = self.model.forecast(self.outputs), float(self.model.y_ref)
+        location = forecast.location.detach().double() * (-y_ref if self.mirrored else y_ref)
+        scale = forecast.variance.detach().double().sqrt() * y_ref
+        dof = math.inf if forecast.dof is None else float(forecast.dof.detach())
+        zero = 0.0 if forecast.zero_logit is None else torch.sigmoid(forecast.zero_logit.detach().double()).cpu().numpy()
+        return ZeroInflatedT.of(location.cpu().numpy(), scale.cpu().numpy(), dof, zero)
 
     def probabilities(self) -> Floats:
         found: Floats = torch.softmax(self.outputs.double(), dim=-1).cpu().numpy()
@@ -164,18 +177,35 @@ def views(members: Members, outputs: Outputs, passes: int = 0) -> Iterator[View]
             yield View(model, mirrored, found)
 
 
-def mix_gaussians(targets: NDArray[np.int64], members: Members, outputs: Outputs, passes: int = 0) -> RegressionPrediction:
-    parts = [view.gaussian() for view in views(members, outputs, passes)]
-    means, stds = (np.stack(values) for values in zip(*parts, strict=True))
-    return RegressionPrediction(targets, *mixture_moments(means, stds))
+def mix_distributions(targets: NDArray[np.int64], members: Members, outputs: Outputs, passes: int = 0) -> RegressionPrediction:
+    mixed, epistemic_std = mixture([view.distribution() for view in views(members, outputs, passes)])
+    return RegressionPrediction(targets, mixed, epistemic_std)
 
 
-def mixture_moments(means: Floats, stds: Floats) -> tuple[Floats, Floats, Floats]:  # (P, n), (P, n) -> (n,) each
-    """Mean and standard deviation of the equal mixture of P Gaussians, and the standard deviation of their means."""
-    if len(means) == 1:
-        return means[0], stds[0], np.zeros_like(means[0])
-    variance = np.mean(stds**2, axis=0) + means.var(axis=0)
-    return means.mean(axis=0), np.sqrt(variance), means.std(axis=0)
+def mixture(parts: Sequence[ZeroInflatedT]) -> tuple[ZeroInflatedT, Floats]:
+    """One distribution with the moments of the equal mixture of P, and the standard deviation of their locations.
+
+    Its probability of no move is the mean of theirs. Given a move, location and variance are those of the mixture, in which each
+    part weighs as much as it expects to move; the degrees of freedom are the harmonic mean of theirs.
+    """
+    if len(parts) == 1:
+        return parts[0], np.zeros_like(parts[0].location)
+    zero, location, scale, dof = (np.stack([getattr(part, name) for part in parts]) for name in DISTRIBUTION)
+    weight = np.maximum(1 - zero, 1e-12)
+    weight /= weight.sum(axis=0)
+    centre = (weight * location).sum(axis=0)
+    spread = (weight * (location - centre) ** 2).sum(axis=0)
+    inverse_dof = np.mean(1 / dof, axis=0)
+    mean_dof = np.divide(1.0, inverse_dof, out=np.full_like(inverse_dof, math.inf), where=inverse_dof > 0)
+    variance = (weight * scale**2 * _variance_of_t(dof)).sum(axis=0) + spread
+    return ZeroInflatedT.of(centre, np.sqrt(variance / _variance_of_t(mean_dof)), mean_dof, zero.mean(axis=0)), location.std(
+        axis=0
+    )
+
+
+def _variance_of_t(dof: Floats) -> Floats:
+    """nu / (nu - 2), in the form that is 1 for a Gaussian."""
+    return 1 / (1 - 2 / dof)
 
 
 def mix_probabilities(
@@ -203,8 +233,8 @@ def predict_regression(
     mc_dropout_passes: int = 0,
     context_y: NDArray[np.float32] | None = None,
 ) -> RegressionPrediction:
-    """mu and sigma in ticks: the moments of the mixture."""
-    return mix_gaussians(targets, members, _outputs_of(dataset, targets, context_y), mc_dropout_passes)
+    """The distribution in ticks, with the moments of the mixture."""
+    return mix_distributions(targets, members, _outputs_of(dataset, targets, context_y), mc_dropout_passes)
 
 
 def predict_classification(
@@ -240,7 +270,7 @@ def predict_instances(
         return instance_outputs(model, tokens, continuous, context_y, mirrored=mirrored)
 
     kind = members.kind if isinstance(members, UqModel) else members[0].kind
-    return (mix_gaussians if kind == "regression" else mix_probabilities)(np.arange(len(context_y)), members, outputs)
+    return (mix_distributions if kind == "regression" else mix_probabilities)(np.arange(len(context_y)), members, outputs)
 
 
 def instance_outputs(model: UqModel, tokens: Tensor, continuous: Tensor, context_y: Tensor, *, mirrored: bool = False) -> Tensor:
@@ -275,7 +305,7 @@ def context_sensitivity(
         if model.kind == "classification":
             change = (torch.softmax(before, -1) - torch.softmax(after, -1)).abs().sum(-1) / 2
             return {"context_sensitivity": float(change.mean())}
-        first, second = model.gaussian(before), model.gaussian(after)
+        first, second = model.forecast(before), model.forecast(after)
         spread = first.mean.std(correction=0).clamp(min=1e-12)
         return {
             "context_sensitivity": float((first.mean - second.mean).abs().mean() / spread),

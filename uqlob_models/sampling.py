@@ -108,7 +108,7 @@ class Sampler:
 class Batch:
     """The tensors of one step. Displacements are in units of y_ref."""
 
-    tokens: Tensor  # (M, T)
+    tokens: Tensor  # (M, T); (0, T) if the encoder is frozen
     continuous: Tensor  # (M, 7, T)
     context_y: Tensor  # (M,)
     target: Tensor  # (B,) rows
@@ -117,6 +117,7 @@ class Batch:
     delta: Tensor  # (B,)
     label: Tensor  # (B,)
     window_mirrored: Tensor  # (M,)
+    windows: Tensor  # (M,) numbers of the windows in the dataset
 
     def pinned(self) -> Batch:
         return Batch(*(tensor.pin_memory() for tensor in vars(self).values()))
@@ -129,9 +130,11 @@ class Batch:
         return replace(self, tokens=tokens, continuous=continuous)
 
 
-def assemble(dataset: WindowDataset, rows: Rows, selection: Selection, context_y: NDArray[np.float32]) -> Batch:
-    """Reads the windows of a step. Labels are mirrored here, inputs later on the device, by `Mirror`."""
-    tokens, continuous = dataset.read(rows.windows)
+def assemble(
+    dataset: WindowDataset, rows: Rows, selection: Selection, context_y: NDArray[np.float32], frozen: bool = False
+) -> Batch:
+    """Reads the windows of a step, unless the encoder is frozen. Labels are mirrored here, inputs on the device, by `Mirror`."""
+    tokens, continuous = dataset.read(rows.windows[:0] if frozen else rows.windows)
     targets = selection.targets
     sign = np.where(selection.mirrored, -1.0, 1.0)
     label = dataset.label[targets]
@@ -146,6 +149,7 @@ def assemble(dataset: WindowDataset, rows: Rows, selection: Selection, context_y
         delta=torch.from_numpy((dataset.delta[targets] / dataset.y_ref).astype(np.float32)),
         label=torch.from_numpy(label),
         window_mirrored=torch.from_numpy(rows.mirrored),
+        windows=torch.from_numpy(rows.windows.astype(np.int64)),
     )
 
 
@@ -157,6 +161,7 @@ class Batches:
         context_size = 0 if pretraining else config.head.context
         sampling: Sampling = "windows" if pretraining else stage.sampling
         self.dataset = dataset
+        self.frozen = stage.freeze_encoder and not pretraining
         self.sampler = Sampler(dataset.targets("train", context_size), stage, sampling, config.seed)
         self.steps_per_epoch = self.sampler.steps
         self.rows_of = block_rows if sampling == "blocks" else instance_rows
@@ -185,7 +190,7 @@ class Batches:
         return self.rows_of(selection, self.context.windows(selection.targets))
 
     def _batch(self, selection: Selection, pinned: bool) -> Batch:
-        batch = assemble(self.dataset, self._rows(selection), selection, self.context_y)
+        batch = assemble(self.dataset, self._rows(selection), selection, self.context_y, self.frozen)
         return batch.pinned() if pinned else batch
 
 

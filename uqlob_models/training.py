@@ -117,7 +117,7 @@ def train(
                     learner.learn(batch, position.step)
                     position.step += 1
                     position.step_in_epoch += 1
-                    windows_seen += len(batch.tokens)
+                    windows_seen += len(batch.windows)
                     if position.step % finite_check_every == 0:
                         require_finite()
                     if signalled.is_set() or (stop is not None and stop()):

@@ -34,7 +34,7 @@ def test_bounds_of_blocks_that_all_have_the_same_coverage_are_that_coverage():
     """Ten blocks of a minute with four forecasts each, of which three are within one standard deviation."""
     y = np.tile([0.0, 0.5, -0.9, 1.1], 10)
     t = np.repeat(np.arange(10) * MINUTE, 4)
-    bounds = coverage_bounds(y, np.zeros(40), np.ones(40), 0.68, t, Bootstrap(block_seconds=60, replicates=50))
+    bounds = coverage_bounds(np.abs(y) <= 1, t, Bootstrap(block_seconds=60, replicates=50))
     assert bounds == (0.75, 0.75)
 
 
@@ -42,11 +42,11 @@ def test_bounds_of_blocks_that_are_all_in_or_all_out_reach_beyond_the_independen
     """Half of the blocks covered: the interval is that of ten coins, not of a thousand."""
     y = np.repeat(np.arange(10) % 2 * 5.0, 100)
     t = np.repeat(np.arange(10) * MINUTE, 100)
-    lower, upper = coverage_bounds(y, np.zeros(1000), np.ones(1000), 0.68, t, Bootstrap(block_seconds=60, replicates=500))
+    lower, upper = coverage_bounds(np.abs(y) <= 1, t, Bootstrap(block_seconds=60, replicates=500))
     assert lower <= 0.3
     assert upper >= 0.7
 
 
 def test_too_few_blocks_have_no_bounds():
     t = np.arange(7) * MINUTE
-    assert coverage_bounds(np.zeros(7), np.zeros(7), np.ones(7), 0.68, t, Bootstrap(block_seconds=60)) is None
+    assert coverage_bounds(np.ones(7), t, Bootstrap(block_seconds=60)) is None

@@ -14,7 +14,15 @@ from uqlob_models.prediction import predict_encoder, predict_regression
 from uqlob_models.training import train
 from uqlob_pipeline.devtools.bench.learning import targets
 from uqlob_pipeline.devtools.bench.learning_baseline import event_kinds, window_summaries
-from uqlob_pipeline.devtools.bench.learning_context import ARMS, arm_config, compared, context_gain, density, freeze, train_head
+from uqlob_pipeline.devtools.bench.learning_context import (
+    ARMS,
+    arm_config,
+    compared,
+    context_gain,
+    density,
+    freeze_market,
+    train_head,
+)
 from uqlob_pipeline.devtools.bench.learning_figures import difference_error, encoder_figures, regression_figures
 from uqlob_pipeline.devtools.bench.learning_market import LearningMarket, market_profile, market_windows
 
@@ -65,13 +73,13 @@ def test_a_head_on_frozen_representations_has_the_nlpd_of_the_whole_model(tmp_pa
     """Representations kept beside the head give the NLPD that prediction through the encoder gives."""
     toy, settings = dataset(n=200), config(regression=stage(epochs=1))
     encoder = load_model(train("pretraining", toy, settings, tmp_path).model).encoder()
-    frozen = freeze(encoder, toy)
+    frozen = freeze_market(encoder, toy)
     model = train_head(frozen, settings, toy.targets("train", 5))
     test = toy.targets("test", 5)
     apart = density(frozen, model, test)
     model.encoder.load_state_dict(encoder.state_dict())
     whole = predict_regression(model, toy, test)
-    assert apart == pytest.approx(metrics.nlpd(toy.y[test], whole.mean, whole.std), rel=1e-5)
+    assert apart == pytest.approx(whole.distribution.log_score(toy.y[test]).mean(), rel=1e-5)
 
 
 def test_arms_differ_in_their_context_alone() -> None:
@@ -84,7 +92,7 @@ def test_arms_differ_in_their_context_alone() -> None:
 
 def test_context_gain_is_measured_on_the_same_targets_for_every_arm(tmp_path: Path) -> None:
     toy, settings = dataset(n=200), config(regression=stage(epochs=1))
-    frozen = freeze(load_model(train("pretraining", toy, settings, tmp_path).model).encoder(), toy)
+    frozen = freeze_market(load_model(train("pretraining", toy, settings, tmp_path).model).encoder(), toy)
     seen: list[str] = []
     found = context_gain(frozen, settings, (1, 2), seen.append)
     assert seen == [*ARMS, *ARMS]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.uqlob_models.toy_windows import LENGTH, config, dataset
-from uqlob_models import metrics, tokens
+from uqlob_models import tokens
 from uqlob_models.config import CONTINUOUS_FEATURES
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.model import HeadKind, UqModel
@@ -25,7 +25,7 @@ from uqlob_models.prediction import (
 from uqlob_models.sampling import MIRRORED_CLASSES, MIRRORED_FEATURES
 from uqlob_models.training import identity
 from uqlob_models.validation import validate
-from uqlob_pipeline.devtools.bench.learning_context import density, freeze
+from uqlob_pipeline.devtools.bench.learning_context import density, freeze_market
 
 SIGNED = [name in MIRRORED_FEATURES for name in CONTINUOUS_FEATURES]
 
@@ -95,7 +95,8 @@ def test_the_forecast_has_the_moments_of_both_views_worked_out_by_hand() -> None
         here = predict_outputs(model, toy, targets, toy.context_labels())
         there = predict_outputs(model, other_side(toy), targets, other_side(toy).context_labels())
         both = [
-            (3 * mean.double().numpy(), 9 * variance.double().numpy()) for mean, variance in map(model.gaussian, (here, there))
+            (3 * mean.double().numpy(), 9 * variance.double().numpy())
+            for mean, variance, *_ in map(model.forecast, (here, there))
         ]
     (m1, v1), (m2, v2) = both[0], (-both[1][0], both[1][1])
     np.testing.assert_allclose(found.mean, (m1 + m2) / 2, rtol=1e-6, atol=1e-9)
@@ -129,7 +130,7 @@ def test_a_model_is_selected_by_its_mirror_averaged_forecasts() -> None:
     targets = toy.targets("selection", 5)
     scored = validate(model, toy, targets, model.config)
     forecast = predict_regression(model, toy, targets)
-    assert scored["nlpd"] == metrics.nlpd(toy.y[targets], forecast.mean, forecast.std)
+    assert scored["nlpd"] == forecast.distribution.log_score(toy.y[targets]).mean()
     plain = build_model("regression", mirror_predictions=False)
     assert validate(plain, toy, targets, plain.config)["nlpd"] != scored["nlpd"]
 
@@ -139,8 +140,8 @@ def test_the_density_of_frozen_windows_is_that_of_the_forecasts(mirror_predictio
     toy, model = dataset(n=120), build_model("regression", mirror_predictions=mirror_predictions)
     targets = toy.targets("test", 5)
     forecast = predict_regression(model, toy, targets)
-    found = density(freeze(model.encoder, toy), model, targets)
-    assert found == pytest.approx(metrics.nlpd(toy.y[targets], forecast.mean, forecast.std), rel=1e-6)
+    found = density(freeze_market(model.encoder, toy), model, targets)
+    assert found == pytest.approx(forecast.distribution.log_score(toy.y[targets]).mean(), rel=1e-6)
 
 
 def test_a_head_with_other_mirror_predictions_is_not_resumed_and_an_encoder_is() -> None:

@@ -289,7 +289,9 @@ def test_encoding_once_equals_encoding_sixteen_times() -> None:
 def test_variance_is_scaled_by_y_ref_and_floored() -> None:
     model = UqModel(config(), "regression")
     model.y_ref.fill_(4.0)
-    mean, variance = model.gaussian(torch.tensor([[1.5, 0.0], [0.0, -1e4]], dtype=torch.float64))
+    mean, variance, dof, zero = model.forecast(torch.tensor([[1.5, 0.0], [0.0, -1e4]], dtype=torch.float64))
+    assert dof is None
+    assert zero is None
     assert mean.tolist() == [1.5, 0.0]
     expected = torch.tensor([0.6931471805599453 + 1e-8 / 16, 1e-8 / 16], dtype=torch.float64)
     torch.testing.assert_close(variance, expected, rtol=1e-12, atol=0)
@@ -306,5 +308,5 @@ def test_an_encoder_that_does_not_encode_cannot_be_built() -> None:
     class Nothing(Encoder):
         pass
 
-    with pytest.raises(TypeError, match="encode"):
+    with pytest.raises(TypeError, match="represent"):
         Nothing(ENCODER, 4)  # type: ignore[abstract]

@@ -9,11 +9,12 @@ import torch
 from tests.uqlob_models.toy_windows import LENGTH, config, dataset, without_dropout
 from uqlob_models import prediction
 from uqlob_models.dataset import WindowDataset
+from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.model import UqModel
 from uqlob_models.prediction import (
     context_sensitivity,
     instance_outputs,
-    mixture_moments,
+    mixture,
     predict_classification,
     predict_encoder,
     predict_instances,
@@ -138,21 +139,21 @@ def test_a_pass_is_converted_outside_its_inference_mode_and_random_state(
     toy = dataset(n=80)
     model.train()
     seen: list[tuple[bool, bool, bool]] = []
-    state, gaussian = torch.get_rng_state(), UqModel.gaussian
+    state, forecast = torch.get_rng_state(), UqModel.forecast
 
     def watched(self: UqModel, outputs: torch.Tensor) -> object:
         seen.append((torch.is_inference_mode_enabled(), self.training, torch.equal(torch.get_rng_state(), state)))
-        return gaussian(self, outputs)
+        return forecast(self, outputs)
 
-    monkeypatch.setattr(UqModel, "gaussian", watched)
+    monkeypatch.setattr(UqModel, "forecast", watched)
     predict_regression(model, toy, toy.targets("train", 5), mc_dropout_passes=passes)
     assert seen == [(False, True, True)] * max(passes, 1)
 
 
 def test_an_ensemble_has_the_moments_of_its_mixture() -> None:
-    mean, std, epistemic_std = mixture_moments(means=np.array([[1.0], [3.0]]), stds=np.array([[1.0], [2.0]]))
-    assert mean == 2
-    assert std == pytest.approx(np.sqrt(2.5 + 1.0))  # mean variance + variance of the means
+    mixed, epistemic_std = mixture([ZeroInflatedT.of([1.0], 1.0), ZeroInflatedT.of([3.0], 2.0)])
+    assert mixed.mean() == 2
+    assert mixed.std() == pytest.approx(np.sqrt(2.5 + 1.0))  # mean variance + variance of the means
     assert epistemic_std == 1
 
 

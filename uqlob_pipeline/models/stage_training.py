@@ -171,9 +171,8 @@ def _coverage_bounds(profile: Profile, model: list["UqModel"], dataset: "WindowD
     forecast = predict_regression(model, dataset, targets, context_y=context_y)
     found: dict[str, float] = {}
     for level in NOMINAL_LEVELS.values():
-        bounds = coverage_bounds(
-            dataset.y[targets], forecast.mean, forecast.std, level, dataset.t_end[targets], bootstrap(profile)
-        )
+        inside = forecast.distribution.inside(dataset.y[targets], level)
+        bounds = coverage_bounds(inside, dataset.t_end[targets], bootstrap(profile))
         found |= dict(zip((f"coverage_{100 * level:.0f}_lower", f"coverage_{100 * level:.0f}_upper"), bounds or (), strict=False))
     return found
 

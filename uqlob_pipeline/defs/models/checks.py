@@ -16,12 +16,16 @@ from uqlob_pipeline.models.stages import Stage, StageRecord
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 FITS = ("token_bins", "feature_scales", "label_thresholds")
 DEAD_CONTEXT = 1e-3
+INERT_ATTENTION = 1e-2  # relative spread of the weights of time steps
 
 
 def stage_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
     specs = [
         dg.AssetCheckSpec("fits_current", asset=stage, description="bins, scales and thresholds are what a fit would give now")
     ]
+    if stage == "encoder":
+        description = "the temporal attention weighs time steps unevenly"
+        specs.append(dg.AssetCheckSpec("attention_is_used", asset=stage, description=description))
     if stage != "uq_regression":
         description = "macro F1 on the selection half is above guessing with the class shares"
         specs.append(dg.AssetCheckSpec("better_than_guessing", asset=stage, description=description))
@@ -37,8 +41,7 @@ def stage_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
 def stage_checks(lake: Lake, profile: Profile, stage: Stage, symbol: str, record: StageRecord) -> list[CheckOutcome]:
     outcomes = [_fits_current(lake, profile, symbol)]
     outcomes.append(_coverage(record) if stage == "uq_regression" else _better_than_guessing(record))
-    if stage != "encoder":
-        outcomes.append(_context_is_used(profile, record))
+    outcomes.append(_attention_is_used(profile, record) if stage == "encoder" else _context_is_used(profile, record))
     return outcomes
 
 
@@ -82,6 +85,23 @@ def _coverage(record: StageRecord) -> CheckOutcome:
         f"on the selection half, {', '.join(parts)}" + ("" if fine else f". {RULE}{advice}"),
         WARN,
         metadata,
+    )
+
+
+def _attention_is_used(profile: Profile, record: StageRecord) -> CheckOutcome:
+    if profile.training.encoder.kind != "dtabl":
+        return CheckOutcome(
+            "attention_is_used", True, f"the encoder {profile.training.encoder.kind} has no temporal attention", WARN
+        )
+    mix, entropy, effect = (record.validation.get(f"attention_{name}", math.nan) for name in ("lambda", "entropy", "effect"))
+    live = effect > INERT_ATTENTION
+    return CheckOutcome(
+        "attention_is_used",
+        live,
+        f"lambda {mix:.3f}, entropy {entropy:.4f} of a uniform attention's; the weights of time steps vary by {effect:.2%}"
+        + ("" if live else ". The attention is inert: set decay_linear_only in [training.pretraining], or ignore it"),
+        WARN,
+        {"lambda": mix, "entropy": entropy, "effect": effect},
     )
 
 

@@ -85,9 +85,9 @@ class TrainedMarket:
 
     def context_figures(self) -> dict[str, Any]:
         from uqlob_models.checkpoints import load_model
-        from uqlob_pipeline.devtools.bench.learning_context import ARMS, context_gain, freeze
+        from uqlob_pipeline.devtools.bench.learning_context import ARMS, context_gain, freeze_market
 
-        frozen = freeze(load_model(self.pretrained()).encoder(), self.windows)
+        frozen = freeze_market(load_model(self.pretrained()).encoder(), self.windows)
         total, done = len(SEEDS) * len(ARMS), 0
 
         def trained(arm: str) -> None:

@@ -25,28 +25,20 @@ LONGER = 2  # times the epochs of the recipe: the head alone needs longer to con
 
 
 @dataclass(frozen=True)
-class FrozenWindows:
-    """Every window of a dataset as the pretrained encoder sees it: (2, n, d_h), plain and with bid and ask exchanged."""
+class FrozenMarket:
+    """A dataset with every window as the pretrained encoder sees it: (2, n, d_h), plain and with bid and ask exchanged."""
 
     dataset: WindowDataset
     hidden: Tensor
 
 
-def freeze(encoder: Encoder, dataset: WindowDataset) -> FrozenWindows:
+def freeze_market(encoder: Encoder, dataset: WindowDataset) -> FrozenMarket:
     # Imported here so that other commands start fast; likewise below.
     import numpy as np
-    import torch
 
-    from uqlob_models.prediction import ENCODE_BATCH, evaluating, in_the_mirror
+    from uqlob_models.frozen import freeze
 
-    parts = []
-    with evaluating(encoder):
-        for first in range(0, len(dataset), ENCODE_BATCH):
-            windows = np.arange(first, min(first + ENCODE_BATCH, len(dataset)))
-            tokens, continuous = (torch.from_numpy(array) for array in dataset.read(windows))
-            other = encoder.encode(*in_the_mirror(tokens, continuous))
-            parts.append(torch.stack([encoder.encode(tokens, continuous), other]))
-    return FrozenWindows(dataset, torch.cat(parts, dim=1).clone())
+    return FrozenMarket(dataset, freeze(encoder, dataset, np.arange(len(dataset))).hidden)
 
 
 def arm_config(config: TrainingConfig, arm: Arm, seed: int) -> TrainingConfig:
@@ -57,7 +49,7 @@ def arm_config(config: TrainingConfig, arm: Arm, seed: int) -> TrainingConfig:
     return replace(config, head=head, regression=longer, seed=seed)
 
 
-def train_head(frozen: FrozenWindows, config: TrainingConfig, targets: Any) -> UqModel:
+def train_head(frozen: FrozenMarket, config: TrainingConfig, targets: Any) -> UqModel:
     """The regression stage of `config` with a frozen encoder, on the given targets."""
     import torch
 
@@ -70,7 +62,7 @@ def train_head(frozen: FrozenWindows, config: TrainingConfig, targets: Any) -> U
     torch.manual_seed(config.seed)
     model = UqModel(config, "regression")
     model.y_ref.fill_(dataset.y_ref)
-    parameters = list(model.head.parameters())
+    parameters = [parameter for name, parameter in model.named_parameters() if not name.startswith("encoder.")]
     optimiser = torch.optim.AdamW(parameters, lr=stage.head_rate, weight_decay=stage.weight_decay)
     sampler = Sampler(targets, stage, "blocks", config.seed)
     context = dataset.context(config.head.context)
@@ -85,8 +77,10 @@ def train_head(frozen: FrozenWindows, config: TrainingConfig, targets: Any) -> U
             hidden = frozen.hidden[mirrored.long(), windows]
             target, chosen = torch.from_numpy(rows.target), torch.from_numpy(selection.targets)
             outputs = model.head(hidden, labels[windows] * sign, target, torch.from_numpy(rows.context))
-            mean, variance = model.gaussian(outputs)
-            terms = regression_terms(mean, variance, y[chosen] * sign[target], delta[chosen], config.loss)
+            forecast = model.forecast(outputs)
+            shape = forecast.dof, forecast.zero_logit
+            signed = y[chosen] * sign[target]
+            terms = regression_terms(forecast.location, forecast.variance, signed, delta[chosen], config.loss, *shape)
             optimiser.zero_grad(set_to_none=True)
             terms["loss"].backward()
             torch.nn.utils.clip_grad_norm_(parameters, stage.clip_norm or float("inf"))
@@ -96,12 +90,11 @@ def train_head(frozen: FrozenWindows, config: TrainingConfig, targets: Any) -> U
     return model
 
 
-def density(frozen: FrozenWindows, model: UqModel, targets: Any) -> float:
-    """NLPD of the targets, in nats of a density per tick."""
+def density(frozen: FrozenMarket, model: UqModel, targets: Any) -> float:
+    """Log score of the targets, in nats per tick."""
     import torch
 
-    from uqlob_models import metrics
-    from uqlob_models.prediction import decode_targets, mix_gaussians
+    from uqlob_models.prediction import decode_targets, mix_distributions
 
     dataset, head = frozen.dataset, model.config.head
     context = torch.from_numpy(dataset.context(head.context).windows(targets))
@@ -111,12 +104,12 @@ def density(frozen: FrozenWindows, model: UqModel, targets: Any) -> float:
         signed = -labels if mirrored else labels
         return decode_targets(model, frozen.hidden[int(mirrored)], signed, torch.from_numpy(targets), context)
 
-    found = mix_gaussians(targets, model, outputs)
-    return metrics.nlpd(dataset.y[targets], found.mean, found.std)
+    found = mix_distributions(targets, model, outputs)
+    return float(found.distribution.log_score(dataset.y[targets]).mean())
 
 
 def context_gain(
-    frozen: FrozenWindows, config: TrainingConfig, seeds: tuple[int, ...], done: Callable[[str], None] | None = None
+    frozen: FrozenMarket, config: TrainingConfig, seeds: tuple[int, ...], done: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """NLPD on the test days of each arm and seed, the differences of their means, and the spread of the seeds."""
     size = config.head.context

@@ -198,7 +198,7 @@ def latency(dataset: WindowDataset, config: TrainingConfig, count: int = 400) ->
             )
             started = time.perf_counter()
             hidden = torch.cat([kept, model.encode(tokens, continuous)])
-            model.gaussian(model.head(hidden, labels, own, context_rows))
+            model.forecast(model.head(hidden, labels, own, context_rows))
             taken.append(1e3 * (time.perf_counter() - started))
     p50, p99 = np.percentile(taken[20:], [50, 99])
     return {"p50_ms": float(p50), "p99_ms": float(p99)}

@@ -1,0 +1,34 @@
+"""Windows as a pretrained encoder sees them, computed once: what a head is trained on while the encoder does not change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from uqlob_models.dataset import WindowDataset
+from uqlob_models.encoders import Encoder
+from uqlob_models.prediction import encode_windows, evaluating
+
+
+@dataclass(frozen=True)
+class FrozenWindows:
+    """Representations of some windows of a dataset, plain and with bid and ask exchanged."""
+
+    hidden: Tensor  # (2, m, d_h): plain, mirrored
+    row: Tensor  # (n,) row of each window of the dataset; -1 where it was not encoded
+
+    def rows(self, windows: Tensor, mirrored: Tensor) -> Tensor:  # (M,), (M,) -> (M, d_h)
+        return self.hidden[mirrored.long(), self.row[windows]]
+
+
+def freeze(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64]) -> FrozenWindows:
+    """Encodes the given windows without dropout, on the encoder's device."""
+    with evaluating(encoder):
+        hidden = torch.stack([encode_windows(encoder, dataset, windows, mirrored) for mirrored in (False, True)])
+    row = torch.full((len(dataset),), -1, dtype=torch.int64, device=hidden.device)
+    row[torch.from_numpy(windows).to(hidden.device)] = torch.arange(len(windows), device=hidden.device)
+    return FrozenWindows(hidden.clone(), row)  # cloned: tensors of inference mode cannot enter a graph
