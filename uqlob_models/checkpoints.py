@@ -20,10 +20,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.content_hash import CONTENT, DamagedContent, described, require_described, require_weights, weights_hash
 from uqlob_models.encoders import Encoder
 from uqlob_models.model import UqModel, build_encoder
 
@@ -110,7 +111,9 @@ def save_model(
     }
     text = json.dumps(about, indent=1)
     with replacing(directory / WEIGHTS) as path:
-        save_file(_on_host(model.state_dict()), path, metadata={"about": text})
+        tensors = _on_host(model.state_dict())
+        content = weights_hash(save(tensors, metadata={"about": text}))
+        save_file(tensors, path, metadata={"about": text, CONTENT: content})
     with replacing(directory / CONFIG) as path:
         path.write_text(text)
 
@@ -121,9 +124,10 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
     if not path.exists():
         raise CheckpointError(f"{path} is missing: train this model first")
     try:
+        require_weights(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-    except SafetensorError as error:
+    except (SafetensorError, DamagedContent) as error:
         raise CheckpointError(f"{path} is damaged ({error}): train this model again") from error
     if "about" not in metadata:
         raise CheckpointError(f"{path} was not written by uqlob: its header has no configuration")
@@ -160,7 +164,7 @@ def write_generation(
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory))
     save_file(_on_host(weights), partial / WEIGHTS)
     save_file(_on_host(tensors), partial / TRAINING)
-    (partial / STATE).write_text(json.dumps(about, indent=1))
+    (partial / STATE).write_text(json.dumps(described(about, partial, WEIGHTS, TRAINING), indent=1))
     for name in (WEIGHTS, TRAINING, STATE):
         _sync(partial / name)
     final = directory / f"step-{step:010d}"
@@ -184,6 +188,8 @@ def read_newest_generation(directory: Path) -> TrainingState | None:
     for path in generations(directory):
         try:
             about = json.loads((path / STATE).read_text())
+            if CONTENT in about:  # states of older versions have none
+                require_described(about, path)
             return TrainingState(load_file(path / WEIGHTS), load_file(path / TRAINING), about, path)
         except (OSError, ValueError, SafetensorError) as error:
             problems.append(f"{path}: {error}")

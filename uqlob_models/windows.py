@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from uqlob_models.config import CONTINUOUS_FEATURES, fingerprint
+from uqlob_models.content_hash import DamagedContent, described, require_described
 
-FORMAT = 1
+FORMAT = 2
 WINDOWS_AT_A_TIME = 256
 StoreDtype = Literal["float16", "float32"]
 
@@ -61,11 +62,13 @@ def build_window_store(
     """The store of one asset-day, built from `features` unless `store_dir` has it.
 
     `data_version` identifies the content of the feature file; without it the file is hashed. A store of another version, type
-    or length is replaced. A killed build leaves the previous store, or none.
+    or length is replaced, and so is a damaged one. A killed build leaves the previous store, or none.
     """
     version = data_version or file_version(features)
     key = fingerprint({"format": FORMAT, "version": version, "dtype": dtype, "window_length": window_length})
     final = store_dir / key
+    if final.exists() and damage(final):
+        shutil.rmtree(final, ignore_errors=True)
     if not final.exists():
         store_dir.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=store_dir))
@@ -82,6 +85,15 @@ def build_window_store(
             if stale.is_dir() and stale.name != key and not stale.name.startswith(".partial-"):
                 shutil.rmtree(stale, ignore_errors=True)
     return open_window_store(final, name=features.stem)
+
+
+def damage(directory: Path) -> str:
+    """What is wrong with the bytes of a store; empty where they are those that were written."""
+    try:
+        require_described(json.loads((directory / "store.json").read_text()), directory)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return str(error) if isinstance(error, DamagedContent) else f"{directory} cannot be read: {error}"
+    return ""
 
 
 def open_window_store(directory: Path, name: str | None = None) -> WindowStore:
@@ -128,7 +140,7 @@ def _write(features: Path, directory: Path, dtype: np.dtype[Any], length: int, v
         "dtype": dtype.name,
         "data_version": version,
     }
-    (directory / "store.json").write_text(json.dumps(about, indent=1))
+    (directory / "store.json").write_text(json.dumps(described(about, directory, "tokens", "continuous", "t_end"), indent=1))
 
 
 def _whole_windows(path: Path, length: int) -> Iterator[dict[str, NDArray[Any]]]:

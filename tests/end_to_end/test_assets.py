@@ -18,7 +18,8 @@ from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_regression
 from uqlob_pipeline.config.profile import load_profile
 from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, days_of_model
-from uqlob_pipeline.lake.atomic_files import file_hash, write_parquet
+from uqlob_pipeline.lake.atomic_files import write_parquet
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.provenance import read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, version_on_disk, why_stale
 from uqlob_pipeline.lake.table_registry import REGISTRY

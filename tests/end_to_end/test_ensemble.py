@@ -20,7 +20,7 @@ from uqlob_models.checkpoints import load_members, load_model
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import predict_classification, predict_regression
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
 from uqlob_pipeline.models.predictions import plan_predictions, predict

@@ -21,7 +21,7 @@ import torch
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.held import held_environment, wait_until_held
 from tests.end_to_end.tiny_market import KEY, model_partition, run, tiny_profile, write_profile
-from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import why_stale
 from uqlob_pipeline.models.stage_training import train_stage

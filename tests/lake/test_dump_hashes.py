@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from uqlob_pipeline.lake import dump_hashes
-from uqlob_pipeline.lake.atomic_files import file_hash
 from uqlob_pipeline.lake.dump_hashes import dump_hash
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake
 
 

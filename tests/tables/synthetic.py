@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import EvaluationSettings, FeatureSettings, Instrument, LabelSettings, Profile, Span, Splits
-from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import Warehouse

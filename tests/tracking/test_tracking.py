@@ -11,7 +11,7 @@ import pytest
 
 from tests.tables.synthetic import profile as synthetic_profile
 from uqlob_models.outcomes import TrainingInterrupted
-from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.tracking.client import Tracking, flattened
 from uqlob_pipeline.tracking.outbox import Outbox, RunIdentity, open_outbox

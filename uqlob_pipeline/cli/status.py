@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from uqlob_pipeline.cli.deep_status import show_deep_check
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import left_out, recorded_partitions
@@ -25,10 +26,14 @@ LONGEST_IN_GRID, MOST_IN_GRID, MOST_NAMED, MOST_DAYS = 60, 3, 4, 12
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 when something is missing or stale.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Verify the bytes of every file; exit with code 1 on damage.")] = False,
     lake: LakeOption = None,
     profile: ProfileOption = None,
 ) -> None:
-    """Show what the lake holds, what is missing or stale, and why: other data, other settings or other code."""
+    """Show what the lake holds, what is missing or stale, and why: other data, other settings or other code.
+
+    --deep reads every file instead, and names what is damaged with what makes it again.
+    """
     with open_workplace(lake, profile, read_only=True) as workplace:
         root = workplace.lake.root
         if not root.is_dir():
@@ -36,6 +41,9 @@ def status(
                 f"no lake at {root.absolute()}: name one with --lake or UQLOB_LAKE, "
                 "or start one with uqlob record, uqlob import or uqlob demo"
             )
+        if deep:
+            intact = show_deep_check(workplace.lake, as_json=as_json)
+            raise typer.Exit(0 if intact else 1)
         found = lake_status(workplace)
         if as_json:
             print(json.dumps(found.as_dict(), indent=1))

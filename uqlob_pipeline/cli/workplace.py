@@ -37,6 +37,7 @@ def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = 
     # Imported here so that other commands start fast.
     from uqlob_pipeline.config.profile import ProfileError, load_profile
     from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance
+    from uqlob_pipeline.lake.file_hashes import DamagedFile
     from uqlob_pipeline.lake.layout import Lake
 
     atexit.register(_silence_stderr_at_exit)
@@ -46,7 +47,7 @@ def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = 
         if not read_only:
             claim_instance(place.root)
         yield Workplace(load_profile(name), place, name)
-    except (ProfileError, InstanceRefused, FileNotFoundError) as error:
+    except (ProfileError, InstanceRefused, FileNotFoundError, DamagedFile) as error:
         raise fail(error) from error
 
 

@@ -7,6 +7,7 @@ from uqlob_pipeline.defs.automation import new_dumps, yesterday
 from uqlob_pipeline.defs.evaluation import assets as evaluation
 from uqlob_pipeline.defs.features import assets as features
 from uqlob_pipeline.defs.instance import terminal_logger
+from uqlob_pipeline.defs.integrity_check import lake_is_intact, verify_lake, weekly_verification
 from uqlob_pipeline.defs.jobs import JOBS
 from uqlob_pipeline.defs.labels import assets as labels
 from uqlob_pipeline.defs.market import assets as market
@@ -38,9 +39,9 @@ def build_resources(profile: Profile, lake: Lake) -> dict[str, object]:
 def build_defs(profile: Profile, lake: Lake) -> dg.Definitions:
     return dg.Definitions(
         assets=build_assets(profile),
-        asset_checks=[every_day_is_whole, *STALENESS_CHECKS],
-        jobs=JOBS,
-        schedules=[yesterday],
+        asset_checks=[every_day_is_whole, *STALENESS_CHECKS, lake_is_intact],
+        jobs=[*JOBS, verify_lake],
+        schedules=[yesterday, weekly_verification],
         sensors=[new_dumps],
         resources=build_resources(profile, lake),
         loggers={"terminal": terminal_logger},

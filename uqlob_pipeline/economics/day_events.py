@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+from uqlob_pipeline.lake.file_hashes import read_table
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -46,7 +47,7 @@ def day_events(table: pa.Table) -> DayEvents:
 
 
 def read_day_events(path: Path) -> DayEvents:
-    return day_events(pq.read_table(path, columns=COLUMNS, partitioning=None))
+    return day_events(read_table(path, columns=COLUMNS))
 
 
 def session_ends(day: DayEvents) -> Ints:

@@ -1,6 +1,5 @@
 """Atomic writes: a file is written under a temporary name in its own directory and renamed, so that readers see a whole file."""
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -10,20 +9,28 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.lake.file_hashes import hash_record, next_hashes
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
 
 ABANDONED_SECONDS = 86_400
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; what was written there replaces `path` if the block ends well."""
+def atomic_path(path: Path, *, hashed: bool = False) -> Iterator[Path]:
+    """A temporary name beside `path`; what was written there replaces `path` if the block ends well.
+
+    `hashed` records the hash of its bytes, which `verified` checks when it is read.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_beside(path)
     try:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
+        if hashed:
+            hashes = next_hashes(path, temporary)
+            with atomic_path(hash_record(path)) as record:
+                record.write_text("".join(f"{known}\n" for known in hashes))
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -31,8 +38,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
     """Write a table at once or not at all; `metadata` is its provenance's."""
-    with atomic_path(path) as temporary:
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
+    with atomic_path(path, hashed=True) as temporary:
+        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd", write_page_checksum=True)
 
 
 def temporary_beside(path: Path) -> Path:
@@ -62,8 +69,3 @@ def _untouched_for_a_day(path: Path) -> bool:
         return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
     except FileNotFoundError:
         return False
-
-
-def file_hash(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import BookSettings, Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.available_days import recorded_partitions
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table_registry import REGISTRY
@@ -106,7 +106,7 @@ def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
 
 @lru_cache(maxsize=4096)
 def _read(path: Path, _mtime_ns: int) -> DataQuality:
-    (row,) = pq.read_table(path, partitioning=None).to_pylist()
+    (row,) = read_table(path).to_pylist()
     known: dict[str, Any] = {name: row[name] for name in DataQuality.__dataclass_fields__}
     return DataQuality(**known)
 

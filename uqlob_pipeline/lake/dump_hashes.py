@@ -8,7 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from uqlob_pipeline.lake.atomic_files import atomic_path, file_hash
+from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 
 SETTLED_NS = 2_000_000_000  # a file that changed a moment ago can change again within the same modification time
@@ -22,18 +23,40 @@ def hashes_of_dumps(lake: Lake, day: AssetDay) -> dict[str, str]:
 
 def dump_hash(lake: Lake, dump: Path) -> str:
     """The hash of a dump's bytes."""
-    cached = lake.root / "hashes" / dump.relative_to(lake.root).with_name(f"{dump.name}.json")
-    state = _state(dump)
-    with suppress(OSError, ValueError, KeyError):
-        entry = json.loads(cached.read_text())
-        if entry["state"] == state:
-            return str(entry["hash"])
+    cached, state = _cache_path(lake, dump), _state(dump)
+    known = _cached_hash(cached, state)
+    if known:
+        return known
     digest = file_hash(dump)
     changed_at = max(state["modified_ns"], state["changed_ns"])
     if _state(dump) == state and time.time_ns() - changed_at > SETTLED_NS:
         with suppress(OSError), atomic_path(cached) as temporary:  # a hash that cannot be cached is computed again
             temporary.write_text(json.dumps({"state": state, "hash": digest}))
     return digest
+
+
+def dump_damage(lake: Lake, dump: Path) -> str | None:
+    """What is wrong with a dump: its bytes changed although its size and times did not.
+
+    None where that is not known, because the dump was not hashed before; its hash is cached from now on.
+    """
+    known = _cached_hash(_cache_path(lake, dump), _state(dump))
+    if known:
+        return "" if file_hash(dump) == known else "its bytes changed on disk since it was read first"
+    dump_hash(lake, dump)
+    return None
+
+
+def _cache_path(lake: Lake, dump: Path) -> Path:
+    return lake.root / "hashes" / dump.relative_to(lake.root).with_name(f"{dump.name}.json")
+
+
+def _cached_hash(cached: Path, state: dict[str, int]) -> str | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        entry = json.loads(cached.read_text())
+        if entry["state"] == state:
+            return str(entry["hash"])
+    return None
 
 
 def _state(dump: Path) -> dict[str, int]:

@@ -6,7 +6,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+from uqlob_pipeline.lake.file_hashes import damaged, verified
 
 PROVENANCE_KEY = b"uqlob"
 
@@ -42,7 +45,10 @@ def read_provenance(path: Path) -> Provenance | None:
     """
     if not path.is_file():
         return None
-    if path.suffix == ".json":
-        return Provenance.from_json(path.read_text())
-    metadata = (pq.read_metadata(path).metadata or {}).get(PROVENANCE_KEY)
-    return Provenance.from_json(metadata) if metadata else None
+    try:
+        if path.suffix == ".json":
+            return Provenance.from_json(verified(path).read_text())
+        metadata = (pq.read_metadata(path).metadata or {}).get(PROVENANCE_KEY)
+        return Provenance.from_json(metadata) if metadata else None
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, f"it cannot be read ({type(error).__name__}: {error})") from error

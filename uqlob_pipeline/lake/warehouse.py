@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from uqlob_pipeline.config.profile import DuckDBSettings
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import PROVENANCE_KEY, Provenance
 
@@ -58,6 +59,7 @@ class Warehouse:
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """A small result, as dictionaries."""
+        _verify(parameters)
         with self.connection() as connection:
             result = connection.execute(sql(name), parameters)
             names = [column[0] for column in result.description]
@@ -66,13 +68,15 @@ class Warehouse:
     @contextmanager
     def batches(self, name: str, rows: int, **parameters: Any) -> Iterator[pa.RecordBatchReader]:
         """A result of any size as it is computed, a batch of `rows` at a time."""
+        _verify(parameters)
         with self.connection() as connection:
             yield connection.sql(sql(name), params=parameters).to_arrow_reader(rows)
 
     def write(self, name: str, path: Path, provenance: Provenance, **parameters: Any) -> int:
         """Write the rows of a query to one Parquet file with its provenance; returns their number."""
+        _verify(parameters)
         metadata = provenance.metadata()[PROVENANCE_KEY].decode()
-        with self.connection() as connection, atomic_path(path) as temporary:
+        with self.connection() as connection, atomic_path(path, hashed=path.suffix == ".parquet") as temporary:
             connection.execute("set variable provenance = $metadata", {"metadata": metadata})
             # The query is the text of a file in sql/; everything that varies is a bound parameter.
             copy = "\n".join(
@@ -85,3 +89,15 @@ class Warehouse:
             )
             written = connection.execute(copy, {**parameters, "output": str(temporary)}).fetchone()
         return int(written[0]) if written else 0
+
+
+def _verify(parameters: Any) -> None:
+    """Check the hash of every Parquet file that a query is given: DuckDB reads them without."""
+    if isinstance(parameters, str | Path):
+        if str(parameters).endswith(".parquet"):
+            verified(Path(parameters))
+    elif isinstance(parameters, dict):
+        _verify(list(parameters.values()))
+    elif isinstance(parameters, list | tuple):
+        for one in parameters:
+            _verify(one)

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from uqlob_models.evaluation import EvaluationTables
 from uqlob_pipeline.lake.atomic_files import write_parquet
+from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.staleness import version_on_disk
 
@@ -47,4 +48,4 @@ def read_evaluation(lake: Lake, key: ModelKey) -> EvaluationTables | None:
 
 def read_whole(path: Path) -> pa.Table:
     # ParquetFile, not read_table: the directory names symbol=... must not become a second symbol column.
-    return pq.ParquetFile(path).read()
+    return pq.ParquetFile(verified(path)).read()

@@ -18,6 +18,7 @@ from uqlob_models.metrics import STATIONARY, directional_f1
 from uqlob_models.threshold_multiplier import ThresholdMultiplier, regression_class
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, require_input
@@ -51,9 +52,7 @@ def write_threshold_multiplier(lake: Lake, profile: Profile, key: ModelKey) -> M
         )
     threshold = read_threshold(lake, profile, key, needed_by=MULTIPLIER)
     columns = ["split", "mu", "y", "delta", "p_start"]
-    calibration = pq.read_table(
-        lake.predictions(key), columns=columns, filters=[("split", "=", "calibration")], partitioning=None
-    )
+    calibration = read_table(lake.predictions(key), columns=columns, filters=[("split", "=", "calibration")])
     fitted = fit_threshold_multiplier(calibration, threshold.tau)
     table = multiplier_table(fitted)
     if not table.num_rows:
@@ -68,7 +67,7 @@ def write_threshold_multiplier(lake: Lake, profile: Profile, key: ModelKey) -> M
 def _given_on_test(lake: Lake, key: ModelKey, tau: float, k_star: float) -> dict[str, float]:
     """Shown beside k*, which is written by now: the stationary shares and the directional F1 of the test split."""
     columns = ["split", "mu", "label", "p_start"]
-    test = pq.read_table(lake.predictions(key), columns=columns, filters=[("split", "=", "test")], partitioning=None)
+    test = read_table(lake.predictions(key), columns=columns, filters=[("split", "=", "test")])
     true = test["label"].to_numpy()
     predicted = regression_class(test["mu"].to_numpy(), test["p_start"].to_numpy(), tau, k_star)
     return {
@@ -82,7 +81,7 @@ def write_gated_evaluation(lake: Lake, profile: Profile, key: ModelKey) -> Evalu
     """Every metric of the paper, per gate, for the heads that were predicted with."""
     provenance = expected_provenance(lake, profile, SCORES, key)
     threshold = read_threshold(lake, profile, key, needed_by=SCORES)
-    predictions = pq.read_table(lake.predictions(key), partitioning=None)
+    predictions = read_table(lake.predictions(key))
     if "mu" in predictions.column_names:
         require_input(lake, profile, f"{SCORES} of {key}", MULTIPLIER, key)
     k_star = read_k_star(lake, key) if "mu" in predictions.column_names else 1.0
@@ -108,7 +107,7 @@ def write_gated_evaluation(lake: Lake, profile: Profile, key: ModelKey) -> Evalu
 
 
 def read_k_star(lake: Lake, key: ModelKey) -> float:
-    return float(pq.read_table(lake.by_model(MULTIPLIER, key), columns=["k_star"], partitioning=None)["k_star"][0].as_py())
+    return float(read_table(lake.by_model(MULTIPLIER, key), columns=["k_star"])["k_star"][0].as_py())
 
 
 def bootstrap(profile: Profile) -> Bootstrap:

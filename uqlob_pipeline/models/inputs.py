@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 from uqlob_models.config import CONTINUOUS_FEATURES
 from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.lake.file_hashes import read_table, verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.staleness import read_inputs, require_input
 from uqlob_pipeline.lake.table import ALL_SPLITS, TRAINING_SPLITS
@@ -49,7 +48,7 @@ class Threshold:
 def read_threshold(lake: Lake, profile: Profile, key: ModelKey, *, needed_by: str) -> Threshold:
     version = require_input(lake, profile, f"{needed_by} of {key}", "label_thresholds", key.symbol)
     path = lake.label_thresholds(key.symbol)
-    rows = pq.read_table(path, partitioning=None, filters=[("horizon_s", "=", key.horizon_s)]).to_pylist()
+    rows = read_table(path, filters=[("horizon_s", "=", key.horizon_s)]).to_pylist()
     return Threshold(rows[0]["tau_lr"], rows[0]["y_ref"], version)
 
 
@@ -73,13 +72,13 @@ def load_windows(lake: Lake, profile: Profile, inputs: ModelInputs, log: LogFn |
     labelled = []
     for number, (day, split) in enumerate(days, 1):
         store = build_window_store(
-            lake.event_features(day),
+            verified(lake.event_features(day)),
             lake.windows(day),
             profile.training.store_dtype,
             window_length=profile.features.window,
             data_version=inputs.versions[f"{split}/event_features/{day.date}"],
         )
-        labelled.append(LabelledDay(store, lake.window_labels(day), split))
+        labelled.append(LabelledDay(store, verified(lake.window_labels(day)), split))
         if log is not None:
             log(f"windows of {day}: {len(store)}, day {number} of {len(days)}")
     threshold = read_threshold(lake, profile, inputs.key, needed_by=f"the windows of {inputs.key}")
@@ -96,5 +95,5 @@ def load_windows(lake: Lake, profile: Profile, inputs: ModelInputs, log: LogFn |
 
 def _scales(lake: Lake, symbol: str) -> tuple[list[float], list[float]]:
     """Mean and standard deviation in the order of the model's input."""
-    rows = {row["feature"]: row for row in pq.read_table(lake.feature_scales(symbol), partitioning=None).to_pylist()}
+    rows = {row["feature"]: row for row in read_table(lake.feature_scales(symbol)).to_pylist()}
     return [rows[name]["mean"] for name in CONTINUOUS_FEATURES], [rows[name]["std"] for name in CONTINUOUS_FEATURES]

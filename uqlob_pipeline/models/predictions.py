@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance
@@ -101,7 +101,7 @@ def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset",
     from uqlob_models.learner import choose_device
     from uqlob_models.prediction import predict_regression
 
-    members = load_members(record.members, choose_device(profile.training))
+    members = load_members(record.verified_members(), choose_device(profile.training))
     found = predict_regression(members, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
     return {"mu": found.mean, "sigma": found.std, "snr": np.abs(found.mean) / found.std}
 
@@ -111,7 +111,7 @@ def _classification(profile: Profile, record: StageRecord, dataset: "WindowDatas
     from uqlob_models.learner import choose_device
     from uqlob_models.prediction import predict_classification
 
-    members = load_members(record.members, choose_device(profile.training))
+    members = load_members(record.verified_members(), choose_device(profile.training))
     passes = profile.training.mc_dropout_passes
     probabilities = predict_classification(members, dataset, targets, mc_dropout_passes=passes).probabilities
     return {
@@ -129,7 +129,7 @@ def _places(lake: Lake, inputs: ModelInputs) -> tuple[Any, Any, Any]:
     for day, _ in sorted(inputs.every_day(), key=lambda pair: pair[0].date):
         columns = ["window", "p_start"]
         chosen = [("horizon_s", "=", inputs.key.horizon_s)]
-        table = pq.read_table(lake.window_labels(day), columns=columns, filters=chosen, partitioning=None).sort_by("window")
+        table = read_table(lake.window_labels(day), columns=columns, filters=chosen).sort_by("window")
         dates.append(np.full(table.num_rows, np.datetime64(day.date, "D")))
         windows.append(table["window"].to_numpy())
         prices.append(table["p_start"].cast("float64").fill_null(float("nan")).to_numpy())
@@ -138,7 +138,7 @@ def _places(lake: Lake, inputs: ModelInputs) -> tuple[Any, Any, Any]:
 
 def prediction_faults(path: Path) -> dict[str, int]:
     """Counts of what would be wrong with a file of predictions."""
-    table = pq.read_table(path, partitioning=None)
+    table = read_table(path)
     columns = {name: table[name].to_numpy() for name in table.column_names if name not in ("split", "date")}
     targets = table.group_by(["date", "window"]).aggregate([]).num_rows
     faults = {

@@ -156,7 +156,7 @@ def _write_record(
         training=plan.training,
     )
     others = {"others": [result.history for result in results[1:]]} if len(members) > 1 else {}
-    with atomic_path(plan.directory / HISTORY) as temporary:
+    with atomic_path(plan.directory / HISTORY, hashed=True) as temporary:
         temporary.write_text(json.dumps({"device": first.device, "epochs": first.history, **others}, indent=1))
     write_training_plots(record, title=str(plan))
     return record

@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 
 from uqlob_models.config import Objective
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.lake.atomic_files import atomic_path, file_hash
+from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.file_hashes import damaged, file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.staleness import expected_provenance
@@ -69,8 +70,14 @@ class StageRecord:
 
     @property
     def members(self) -> list[Path]:
-        """The best model of each member; of a stage without an ensemble, `best` alone."""
+        """The best model of each member, to be loaded; of a stage without an ensemble, `best` alone."""
         return [directory / "best" for directory in member_directories(self.directory, self.ensemble)]
+
+    def verified_members(self) -> list[Path]:
+        """The members, once their weights are those that the record was published with."""
+        if weights_version(self.members) != self.weights:
+            raise damaged(self.best, "its weights are not those of the model's record")
+        return self.members
 
     def history(self) -> dict[str, Any]:
         """Epoch by epoch, with the times that the record leaves out, and the device; `others` are the members but the first."""
@@ -136,7 +143,7 @@ def plan_stage(lake: Lake, profile: Profile, key: ModelKey, stage: Stage) -> Sta
     provenance = expected_provenance(lake, profile, stage, key)
     inputs = gather_inputs(lake, profile, key, needed_by=stage)
     pretrained = None if stage == "encoder" else read_record(lake.model("encoder", key))
-    encoder = pretrained.best if pretrained else None
+    encoder = pretrained.verified_members()[0] if pretrained else None
     return StagePlan(key, stage, inputs, provenance, lake.model(stage, key), encoder)
 
 
@@ -159,7 +166,7 @@ def publish(record: StageRecord) -> None:
     home = record.directory.parent
     written = {name: value for name, value in asdict(record).items() if name != "directory"}
     written["provenance"]["data_version"] = record.provenance.data_version
-    with atomic_path(home / RECORD) as temporary:
+    with atomic_path(home / RECORD, hashed=True) as temporary:
         temporary.write_text(json.dumps(written, indent=1, sort_keys=True))
     for other in home.iterdir():
         if other.is_dir() and other != record.directory:

@@ -50,7 +50,7 @@ def write_report(
         raise NotReady(f"paper_report: no model is evaluated in {lake.root}. Materialise gated_evaluation for some models first")
     directory = output or lake.report
     page = build_report(inputs, directory, bootstrap=bootstrap(profile), progress=progress)
-    with atomic_path(directory / REPORT_PROVENANCE) as temporary:
+    with atomic_path(directory / REPORT_PROVENANCE, hashed=True) as temporary:
         temporary.write_text(
             json.dumps({**asdict(provenance), "data_version": provenance.data_version}, indent=1, sort_keys=True)
         )

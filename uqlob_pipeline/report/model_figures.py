@@ -7,6 +7,7 @@ import polars as pl
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.evaluation_files import MULTIPLIER
 from uqlob_pipeline.report import figures
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def multiplier_figure(lake: Lake, key: ModelKey, simulated: bool) -> "Figure":
     """The predicted stationary share against k, with k*."""
-    sweep = pl.read_parquet(lake.by_model(MULTIPLIER, key), hive_partitioning=False)
+    sweep = pl.read_parquet(verified(lake.by_model(MULTIPLIER, key)), hive_partitioning=False)
     return figures.figure_threshold_sweep({(key.symbol, key.horizon_s): sweep}, simulated=simulated)
 
 
@@ -51,7 +52,9 @@ def write_figures(lake: Lake, key: ModelKey, drawn: dict[str, "Figure"]) -> list
 
 def write_dataset_figures(lake: Lake, profile: Profile, tables: dict[str, Path]) -> dict[str, Path]:
     """The class proportions and, where there are test days, their drift, as PNG beside the tables of the dataset profile."""
-    proportions, drift = (pl.read_parquet(tables[name], hive_partitioning=False) for name in ("class_proportions", "drift"))
+    proportions, drift = (
+        pl.read_parquet(verified(tables[name]), hive_partitioning=False) for name in ("class_proportions", "drift")
+    )
     drawn = {"class_proportions": figures.figure_class_proportions(proportions, profile.symbols, simulated=profile.simulated)}
     if not drift.is_empty():
         drawn["drift"] = figures.figure_drift(drift, profile.symbols, simulated=profile.simulated)

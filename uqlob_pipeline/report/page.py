@@ -81,7 +81,7 @@ def build_report(
     for name, table in report_tables(inputs, combined.pooled_scores).items():
         write_parquet(table, output / "tables" / f"{name}.parquet")
     path = output / "index.html"
-    with atomic_path(path) as temporary:
+    with atomic_path(path, hashed=True) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
 

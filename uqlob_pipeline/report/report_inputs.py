@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from uqlob_models.evaluation import HEADS, EvaluationTables
+from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.evaluation_files import MULTIPLIER, read_evaluation, read_whole
 from uqlob_pipeline.tables.dataset_profile import DATASET_TABLES, dataset_tables
@@ -103,7 +104,7 @@ def _stale_in_words(table: str, reasons: Mapping[str, str]) -> str:
 
 def read_forecasts(path: Path) -> pl.DataFrame | None:
     """The regression head's test forecasts in time order, the columns to draw only; None if that head was not trained."""
-    predictions = pl.scan_parquet(path, hive_partitioning=False)
+    predictions = pl.scan_parquet(verified(path), hive_partitioning=False)
     if not set(FORECAST_COLUMNS) <= set(predictions.collect_schema()):
         return None
     return predictions.select(FORECAST_COLUMNS).filter(split="test").sort("t", "window", maintain_order=True).collect()

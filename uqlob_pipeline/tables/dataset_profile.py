@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path, write_parquet
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance
@@ -36,7 +36,7 @@ class DatasetProfile:
     missing: list[str] = field(default_factory=list)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = pq.read_table(self.tables[table], partitioning=None).to_pylist()
+        rows: list[dict[str, Any]] = read_table(self.tables[table]).to_pylist()
         return rows
 
     def artefacts(self) -> list[Path]:
@@ -82,7 +82,7 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
     }
     written = DatasetProfile(provenance, missing=[str(day) for day in missing])
     written.tables = {table: lake.dataset_profile / f"{table}.parquet" for table in DATASET_TABLES}
-    with atomic_path(written.tables[AUTHORITATIVE_TABLE]) as last:
+    with atomic_path(written.tables[AUTHORITATIVE_TABLE], hashed=True) as last:
         write_parquet(_facts_table(lake, profile, described), written.tables[FACTS], provenance.metadata())
         _write_csv(written.tables[FACTS], written.tables[FACTS])
         for table, name in SQL_FILES.items():
@@ -94,12 +94,12 @@ def write_dataset_profile(lake: Lake, warehouse: Warehouse, profile: Profile) ->
 
 def _write_csv(parquet: Path, beside: Path) -> None:
     with atomic_path(beside.with_suffix(".csv")) as temporary:
-        pa_csv.write_csv(pq.read_table(parquet, partitioning=None), temporary)
+        pa_csv.write_csv(read_table(parquet), temporary)
 
 
 def day_facts(lake: Lake, profile: Profile, day: AssetDay) -> list[Fact]:
     """The stylised facts of one asset-day."""
-    events = pq.read_table(lake.book_events(day), columns=list(COLUMNS), partitioning=None)
+    events = read_table(lake.book_events(day), columns=list(COLUMNS))
     lot = 10.0 ** -profile.instruments[day.symbol].qty_precision
     return stylised_facts({name: events[name].to_numpy() for name in COLUMNS}, lot)
 

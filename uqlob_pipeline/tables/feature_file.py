@@ -51,6 +51,7 @@ def write_feature_file(path: Path, batches: pa.RecordBatchReader, window_length:
             batches.schema.with_metadata(metadata),
             compression="zstd",
             compression_level=1,
+            write_page_checksum=True,
             use_dictionary=DICTIONARY,
             column_encoding=ENCODINGS,
             data_page_version="2.0",

@@ -1,9 +1,8 @@
 """Bins, features and scales: what a model may see of an asset-day's events. The SQL files do the work; this module runs them."""
 
-import pyarrow.parquet as pq
-
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance
@@ -24,7 +23,7 @@ def fit_token_bins(lake: Lake, warehouse: Warehouse, profile: Profile, symbol: s
 
 
 def read_token_bins(lake: Lake, symbol: str) -> Row:
-    return pq.read_table(lake.token_bins(symbol), partitioning=None).to_pylist()[0]
+    return read_table(lake.token_bins(symbol)).to_pylist()[0]
 
 
 def write_event_features(lake: Lake, warehouse: Warehouse, profile: Profile, day: AssetDay) -> tuple[int, Provenance]:
@@ -43,7 +42,7 @@ def write_event_features(lake: Lake, warehouse: Warehouse, profile: Profile, day
             window_length=length,
             flow=profile.features.flow,
         ) as batches,
-        atomic_path(lake.event_features(day)) as temporary,
+        atomic_path(lake.event_features(day), hashed=True) as temporary,
     ):
         rows = write_feature_file(temporary, batches, length, provenance.metadata())
     return rows, provenance

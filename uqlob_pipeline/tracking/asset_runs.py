@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.file_hashes import file_hash, read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.models.evaluation_files import MULTIPLIER
@@ -156,7 +154,7 @@ def _digest(versions: dict[str, str]) -> str:
 def _count_windows(lake: Lake, key: ModelKey, day: AssetDay) -> tuple[int, int]:
     """Windows of a day, and how many of them have a label at the model's horizon."""
     at_horizon = [("horizon_s", "=", key.horizon_s)]
-    label = pq.read_table(lake.window_labels(day), columns=["label"], filters=at_horizon, partitioning=None)["label"]
+    label = read_table(lake.window_labels(day), columns=["label"], filters=at_horizon)["label"]
     return len(label), len(label) - label.null_count
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from uqlob_pipeline.lake.atomic_files import file_hash
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.tracking.moved_lake import adopt_artifacts
 from uqlob_pipeline.tracking.outbox import TRAINING_TAG, Entry, RunIdentity
 
 BATCH_SIZE = {"params": 100, "tags": 100, "metrics": 1000}  # MLflow's limits per request
@@ -36,13 +37,16 @@ class Store:
         self.runs: dict[RunIdentity, str] = {}
         lake.mlflow.mkdir(parents=True, exist_ok=True)
         self.lock = FileLock(lake.mlflow / ".lock")
+        artifacts = lake.mlflow / "artifacts"
         with self.lock:  # the first client creates the tables, which must not happen twice at once
+            if local:
+                adopt_artifacts(lake.mlflow / "mlflow.db", artifacts)
             self.client: Any = MlflowClient(tracking_uri=uri)
             found = self.client.get_experiment_by_name(experiment)
             if found is not None:
                 self.experiment_id = str(found.experiment_id)
             else:
-                location = (lake.mlflow / "artifacts").as_uri() if local else None
+                location = artifacts.as_uri() if local else None
                 self.experiment_id = str(self.client.create_experiment(experiment, artifact_location=location))
 
     def run_id(self, identity: RunIdentity) -> str:

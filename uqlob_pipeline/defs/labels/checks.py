@@ -1,10 +1,10 @@
 """Checks of the group `labels`. Wrong labels block what comes after them; unusual ones are a warning to a person."""
 
 import dagster as dg
-import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.materialization import CheckOutcome
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import why_stale
 from uqlob_pipeline.lake.warehouse import Warehouse
@@ -97,7 +97,7 @@ def _few_null(profile: Profile, balance: list[Row]) -> CheckOutcome:
 
 def shifts(lake: Lake, day: AssetDay, balance: list[Row]) -> list[tuple[float, str]]:
     """For each horizon and class: how many percentage points the day lies from training, and that in words."""
-    thresholds = pq.read_table(lake.label_thresholds(day.symbol), partitioning=None).to_pylist()
+    thresholds = read_table(lake.label_thresholds(day.symbol)).to_pylist()
     training = {row["horizon_s"]: row for row in thresholds}
     found = []
     for row in balance:

@@ -26,7 +26,7 @@ RUN_LIMIT_S = 600.0
 def table_hashes(root: Path, tables: tuple[str, ...] | None = None) -> dict[str, str]:
     """Hash of every table file, model record and best weights below a lake (or of some of its tables), by path."""
     # Imported here so that other commands start fast; likewise below.
-    from uqlob_pipeline.lake.atomic_files import file_hash
+    from uqlob_pipeline.lake.file_hashes import file_hash
 
     found = [path for path in root.rglob("*.parquet") if not path.name.startswith(".")]
     found += [*root.glob("models/*/*/*/model.json"), *root.glob("models/*/*/*/*/best/weights.safetensors")]

@@ -45,6 +45,7 @@ class EventWriter:
             SCHEMA,
             compression="zstd",
             compression_level=1,
+            write_page_checksum=True,
             use_dictionary=["type", "side", "level"],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in INTEGERS},
         )

@@ -48,7 +48,7 @@ def write_book_events(
     with tempfile.TemporaryDirectory(dir=lake.spill) as scratch:
         while True:
             try:
-                with atomic_path(lake.book_events(day)) as temporary:
+                with atomic_path(lake.book_events(day), hashed=True) as temporary:
                     day_replay = DayReplay(lake, warehouse, day, channel, rules, instrument, progress)
                     report = day_replay.write(files, broken, temporary, provenance, notes, profile.book.max_quarantine_rate)
                     write_quality(lake, quality_of(lake, day, report), provenance)

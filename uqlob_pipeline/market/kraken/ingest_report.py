@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from uqlob_pipeline.lake.file_hashes import verified
+
 REPORT_KEY = b"uqlob_ingest"
 
 
@@ -81,4 +83,4 @@ class IngestReport:
 
 def read_report(path: Path) -> IngestReport:
     """The report in the metadata of a book_events file."""
-    return IngestReport(**json.loads(pq.read_metadata(path).metadata[REPORT_KEY]))
+    return IngestReport(**json.loads(pq.read_metadata(verified(path)).metadata[REPORT_KEY]))
