@@ -51,6 +51,7 @@ class WindowDataset:
     y_ref: float
     feature_mean: NDArray[np.float64]
     feature_std: NDArray[np.float64]
+    max_context_age_ns: int | None = None
     _contexts: dict[int, Context] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +93,9 @@ class WindowDataset:
 
     def context(self, size: int) -> Context:
         if size not in self._contexts:
-            self._contexts[size] = causal_context(self.t_end, self.has_label, self.horizon_ns, self.latency_ns, size)
+            self._contexts[size] = causal_context(
+                self.t_end, self.has_label, self.horizon_ns, self.latency_ns, size, self.max_context_age_ns
+            )
         return self._contexts[size]
 
     def targets(self, split: str | None, context_size: int, labelled: bool = True) -> NDArray[np.int64]:
@@ -131,7 +134,8 @@ class WindowDataset:
             digest.update(np.ascontiguousarray(array).tobytes())
         stores = [store.version for store in self.stores]
         about = {"stores": stores, "labels": digest.hexdigest(), "horizon": self.horizon_ns, "latency": self.latency_ns}
-        return fingerprint({**about, "y_ref": self.y_ref})
+        age = {} if self.max_context_age_ns is None else {"max_context_age": self.max_context_age_ns}
+        return fingerprint({**about, **age, "y_ref": self.y_ref})
 
 
 def load_dataset(
@@ -142,6 +146,7 @@ def load_dataset(
     feature_mean: ArrayLike,
     feature_std: ArrayLike,
     latency_ns: int = LATENCY_NS,
+    max_context_age_ns: int | None = None,
 ) -> WindowDataset:
     """Joins stores and labels in time order. The first half of the validation windows selects, the second half calibrates."""
     if not days:
@@ -165,6 +170,7 @@ def load_dataset(
         y_ref=float(y_ref),
         feature_mean=np.asarray(feature_mean, dtype=np.float64),
         feature_std=np.asarray(feature_std, dtype=np.float64),
+        max_context_age_ns=max_context_age_ns,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from uqlob_pipeline.config.profile import PROFILES, ProfileError, check_symbol, load_profile
 
 
-@pytest.mark.parametrize("name", ["demo", "paper"])
+@pytest.mark.parametrize("name", ["demo", "paper", "free-days"])
 def test_built_in_profiles_load(name: str) -> None:
     assert load_profile(name).name == name
 
@@ -63,6 +63,22 @@ def test_the_paper_profile_holds_the_papers_splits_and_hyperparameters() -> None
         ("[training.loss]", "[training.loss]\nw_max = 0.5", "training.loss.w_max: Input should be greater than or equal to 1"),
         ('tick = "0.1"', 'tick = "-1"', "instruments.BTC-USD.tick: Input should be greater than 0"),
         ("last = 2026-01-10", "last = 2026-01-12", "train, validation and test must follow one another"),
+        (
+            "first = 2026-01-05, ",
+            "frist = 2026-01-05, ",
+            r"  splits.train.frist: no such key \(did you mean first\?\); valid keys",
+        ),
+        (
+            "train = { first = 2026-01-05, last = 2026-01-10 }",
+            "train = [2026-01-05, 2026-01-12]",
+            "train, validation and test must follow one another",
+        ),
+        (
+            "train = { first = 2026-01-05, last = 2026-01-10 }",
+            "train = [2026-01-05, 2026-01-05]",
+            "splits.train: .*days must be in order and different: 2026-01-05 follows 2026-01-05",
+        ),
+        ("train = { first = 2026-01-05, last = 2026-01-10 }", "train = []", "splits.train: .*needs at least one day"),
         ("horizons_s = [5, 10]", "horizons_s = [5, 7]", r"\[7\] have no label"),
         ("[instruments.BTC-USD]", '[instruments."../x"]', "is not a symbol such as BTC-USD"),
         ("[simulation]", "[simulation", "is not valid TOML"),
@@ -80,7 +96,7 @@ def test_an_invalid_profile_is_an_error_that_names_the_key_and_the_expected_valu
 
 
 def test_a_missing_profile_is_an_error_that_lists_the_built_in_ones() -> None:
-    with pytest.raises(ProfileError, match="demo, drill, paper"):
+    with pytest.raises(ProfileError, match="demo, drill, free-days, paper"):
         load_profile("nowhere")
 
 
@@ -120,3 +136,21 @@ def test_adding_a_symbol_is_advised_only_if_its_name_is_valid() -> None:
     for name in ("sol/usd", "BTCUSD", "../x"):
         with pytest.raises(ProfileError, match=r"a symbol is written such as BTC-USD$"):
             demo.instrument(name)
+
+
+def test_splits_may_list_days_that_are_not_consecutive() -> None:
+    free = load_profile("free-days")
+    assert free.symbols == load_profile("paper").symbols
+    days = {split: free.days("BTC-USD", split) for split in ("train", "validation", "test")}
+    assert [len(found) for found in days.values()] == [6, 2, 1]
+    assert all(day.day == 1 for found in days.values() for day in found)
+    assert free.first_day == dt.date(2025, 6, 1)
+    asked = [dt.date(2025, 7, 1), dt.date(2025, 7, 2), dt.date(2026, 1, 1), dt.date(2026, 2, 1), dt.date(2026, 2, 2)]
+    assert [free.splits.of(day) for day in asked] == ["train", None, "validation", "test", None]
+
+
+def test_an_optional_key_without_a_value_leaves_existing_tables_current() -> None:
+    demo = load_profile("demo")
+    assert demo.settings_version("labels.alpha", "context.max_age_s") == demo.settings_version("labels.alpha")
+    aged = demo.model_copy(update={"context": demo.context.model_copy(update={"max_age_s": 60.0})})
+    assert aged.settings_version("labels.alpha", "context.max_age_s") != demo.settings_version("labels.alpha")

@@ -116,6 +116,25 @@ def test_what_was_predicted_is_what_the_saved_model_says(trained, profile):
     assert table["sigma"].to_numpy() == pytest.approx(found.std, rel=1e-4)
 
 
+def test_a_maximum_age_keeps_context_within_days_and_makes_the_heads_stale(trained, profile):
+    lake, _ = trained
+    aged = profile.model_copy(update={"context": profile.context.model_copy(update={"max_age_s": 3600.0})})
+    size, day_ns = profile.training.head.context, 86_400 * 10**9
+    datasets = [
+        load_windows(lake, chosen, gather_inputs(lake, chosen, KEY, ALL_SPLITS, needed_by="test")) for chosen in (profile, aged)
+    ]
+    crossing = []
+    for dataset in datasets:
+        targets = dataset.targets("test", size)
+        context_days = dataset.t_end[dataset.context(size).windows(targets)] // day_ns
+        crossing.append(int((context_days != dataset.t_end[targets][:, None] // day_ns).any(axis=1).sum()))
+    assert crossing[0] > 0 == crossing[1]
+    for name in ("uq_regression", "uq_classification", "predictions"):
+        table = REGISTRY[name]
+        assert table.settings_version(aged, KEY) != table.settings_version(profile, KEY)
+    assert REGISTRY["encoder"].settings_version(aged, KEY) == REGISTRY["encoder"].settings_version(profile, KEY)
+
+
 def test_materialising_again_trains_nothing_and_leaves_the_same_bytes(trained, profile, instance):
     lake, _ = trained
     before = {path: file_hash(path) for path in lake.root.rglob("*") if path.suffix in (".parquet", ".safetensors", ".html")}

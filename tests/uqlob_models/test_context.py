@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from uqlob_models.context import causal_context
 
 
-def algorithm_1(t: list[int], has_label: list[bool], target: int, h: int, d: int, size: int) -> list[int]:
-    """The paper's three lines, plus the demand that a context window has a label at all."""
-    candidates = [j for j in range(target) if has_label[j] and t[j] + d + h <= t[target]]
+def algorithm_1(t: list[int], has_label: list[bool], target: int, h: int, d: int, size: int, age: float = np.inf) -> list[int]:
+    """The paper's three lines, plus the demands that a context window has a label at all and is not too old."""
+    candidates = [j for j in range(target) if has_label[j] and t[j] + d + h <= t[target] and t[target] - t[j] <= age]
     most_recent = sorted(candidates, key=lambda j: (t[j], j), reverse=True)[:size]
     return sorted(most_recent)
 
@@ -36,6 +36,43 @@ def test_context_is_algorithm_1_and_every_label_was_realised(stream: tuple[np.nd
         assert found[found >= 0].tolist() == expected
         assert bool(context.valid[target]) == (len(expected) == size)
         assert all(known[j] and t[j] + d + h <= t[target] and j < target for j in found[found >= 0])
+
+
+@given(streams(), st.integers(1, 200))
+@settings(max_examples=200, deadline=None)
+def test_context_with_a_maximum_age_is_algorithm_1_without_older_windows(
+    stream: tuple[np.ndarray, np.ndarray, int, int, int], age: int
+) -> None:
+    t, known, h, d, size = stream
+    context = causal_context(t, known, h, d, size, age)
+    for target in range(len(t)):
+        expected = algorithm_1(t.tolist(), known.tolist(), target, h, d, size, age)
+        found = context.windows(np.array([target]))[0]
+        assert found[found >= 0].tolist() == expected
+        assert bool(context.valid[target]) == (len(expected) == size)
+
+
+def test_no_context_reaches_across_missing_days() -> None:
+    second, month = 10**9, 30 * 86_400 * 10**9
+    t = np.concatenate([day * month + np.arange(50) * second for day in range(3)])
+    known = np.ones(len(t), dtype=bool)
+    aged = causal_context(t, known, 5 * second, 500_000, 15, 7200 * second)
+    free = causal_context(t, known, 5 * second, 500_000, 15)
+    targets = np.flatnonzero(aged.valid)
+    assert (t[targets] // month == t[aged.windows(targets)].T // month).all()
+    # The first windows of a day have no context of their own day yet; without a maximum age they would take last month's.
+    assert aged.valid.reshape(3, 50).sum(axis=1).tolist() == [30, 30, 30]
+    assert free.valid.reshape(3, 50).sum(axis=1).tolist() == [30, 50, 50]
+
+
+def test_a_later_window_never_changes_an_earlier_context_with_a_maximum_age() -> None:
+    t = np.cumsum(np.random.default_rng(1).integers(1, 10, 200))
+    known = np.random.default_rng(2).random(200) < 0.8
+    whole = causal_context(t, known, 7, 1, 4, 60)
+    for end in (20, 77, 150):
+        part = causal_context(t[:end], known[:end], 7, 1, 4, 60)
+        assert np.array_equal(part.windows(np.arange(end)), whole.windows(np.arange(end)))
+        assert np.array_equal(part.valid, whole.valid[:end])
 
 
 def test_a_label_realised_exactly_at_the_target_time_is_context_and_one_nanosecond_later_is_not() -> None:

@@ -17,7 +17,9 @@ def import_dumps(
         typer.Argument(help="Dumps of a known format, plain or compressed; formats, symbols, channels and days may be mixed."),
     ],
     lake: Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="The lake's directory (default: ./lake).")] = None,
-    profile: Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper, free-days or a .toml file.")
+    ] = None,
     format_name: Annotated[
         str | None, typer.Option("--format", help="The format of all files (default: recognised by their first lines).")
     ] = None,

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from uqlob_pipeline.lake.layout import Lake
 
 LakeOption = Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")]
-ProfileOption = Annotated[str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper or a .toml file.")]
+ProfileOption = Annotated[
+    str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper, free-days or a .toml file.")
+]
 
 
 @dataclass(frozen=True)

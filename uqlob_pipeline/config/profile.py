@@ -1,6 +1,6 @@
 """The profile: every setting, in one TOML file that pydantic validates before anything runs.
 
-`UQLOB_PROFILE` is the name of a built-in profile (`demo`, `paper`) or the path of a TOML file.
+`UQLOB_PROFILE` is the name of a built-in profile (`demo`, `paper`, `free-days`) or the path of a TOML file.
 The section `training` is `uqlob_models.config.TrainingConfig`.
 """
 
@@ -14,11 +14,22 @@ import re
 import tomllib
 from decimal import Decimal
 from functools import cached_property, lru_cache, reduce
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    RootModel,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from uqlob_models.config import TrainingConfig
 
@@ -82,16 +93,54 @@ class Span(Section):
     def days(self) -> list[dt.date]:
         return [self.first + dt.timedelta(days=i) for i in range((self.last - self.first).days + 1)]
 
+    def __contains__(self, day: dt.date) -> bool:
+        return self.first <= day <= self.last
 
+
+class DayList(RootModel[tuple[dt.date, ...]]):
+    """Days that are not consecutive, such as the first day of each month."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "DayList":
+        if not self.root:
+            raise ValueError("a list of days needs at least one day")
+        for day, following in pairwise(self.root):
+            if following <= day:
+                raise ValueError(f"days must be in order and different: {following} follows {day}")
+        return self
+
+    @property
+    def first(self) -> dt.date:
+        return self.root[0]
+
+    @property
+    def last(self) -> dt.date:
+        return self.root[-1]
+
+    def days(self) -> list[dt.date]:
+        return list(self.root)
+
+    def __contains__(self, day: dt.date) -> bool:
+        return day in self.root
+
+
+def _kind_of_days(value: Any) -> str:
+    return "list" if isinstance(value, list | tuple | DayList) else "span"
+
+
+DAYS_TAGS = ("span", "list")
+SplitDays = Annotated[Annotated[Span, Tag("span")] | Annotated[DayList, Tag("list")], Discriminator(_kind_of_days)]
 SplitName = Literal["train", "validation", "test"]
 
 
 class Splits(Section):
-    """By date. The first half of the validation windows selects models, the second half calibrates."""
+    """By date: a span, or a list of days. The first half of the validation windows selects models, the second half calibrates."""
 
-    train: Span
-    validation: Span
-    test: Span
+    train: SplitDays
+    validation: SplitDays
+    test: SplitDays
 
     @model_validator(mode="after")
     def _in_order(self) -> "Splits":
@@ -101,8 +150,7 @@ class Splits(Section):
 
     def of(self, day: dt.date) -> SplitName | None:
         for name in ("train", "validation", "test"):
-            span: Span = getattr(self, name)
-            if span.first <= day <= span.last:
+            if day in getattr(self, name):
                 return name
         return None
 
@@ -155,6 +203,14 @@ class LabelSettings(Section):
     regime_shift_pp: float = Field(15.0, gt=0, description="a class share this far from the training share raises a warning")
 
 
+class ContextSettings(Section):
+    max_age_s: float | None = Field(
+        None,
+        gt=0,
+        description="a context window ends at most so long before its target, so that no context reaches across missing days",
+    )
+
+
 class EvaluationSettings(Section):
     horizons_s: tuple[int, ...] = Field((5, 10, 15), description="horizons that models are trained and evaluated for")
     bootstrap_replicates: int = Field(500, ge=0, description="0 gives no confidence intervals")
@@ -184,6 +240,7 @@ class Profile(Section):
     duckdb: DuckDBSettings = DuckDBSettings()
     features: FeatureSettings = FeatureSettings()
     labels: LabelSettings = LabelSettings()
+    context: ContextSettings = ContextSettings()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationSettings = EvaluationSettings()
 
@@ -239,9 +296,13 @@ class Profile(Section):
         return [day for day in every if day >= first and day not in instrument.absent_days]
 
     def settings_version(self, *keys: str) -> str:
-        """A short hash of the given sections or dotted keys (`labels.alpha`), for the provenance of a table."""
+        """A short hash of the given sections or dotted keys (`labels.alpha`), for the provenance of a table.
+
+        A key without a value is left out: a new optional key leaves existing tables current.
+        """
         settings = self.model_dump(mode="json")
         chosen = {key: reduce(lambda section, part: section[part], key.split("."), settings) for key in keys}
+        chosen = {key: value for key, value in chosen.items() if value is not None}
         return hashlib.blake2b(json.dumps(chosen, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
@@ -268,9 +329,10 @@ def _load(path: Path) -> Profile:
 def _explain(path: Path, error: ValidationError) -> str:
     lines = [f"profile {path} has {error.error_count()} wrong key(s):"]
     for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"]) or "(the whole profile)"
+        place = [part for part in problem["loc"] if part not in DAYS_TAGS]
+        key = ".".join(str(part) for part in place) or "(the whole profile)"
         if problem["type"] in UNKNOWN_KEY:
-            lines.append(f"  {key}: {_unknown_key(*problem['loc'])}")
+            lines.append(f"  {key}: {_unknown_key(*place)}")
             continue
         given: Any = problem.get("input")
         shown = "" if isinstance(given, dict) else f" (found {given!r})"
@@ -283,8 +345,10 @@ def _unknown_key(*place: int | str) -> str:
     section: Any = Profile
     for part in place[:-1]:
         section = get_args(section)[1] if get_origin(section) is dict else _keys(section)[str(part)]
-        if isinstance(section, UnionType):
+        if get_origin(section) in (Union, UnionType):
             section = next(kind for kind in get_args(section) if kind is not NoneType)
+        if get_origin(section) is Annotated:
+            section = get_args(section)[0]
     known = list(_keys(section))
     similar = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"no such key{f' (did you mean {similar[0]}?)' if similar else ''}; valid keys are {', '.join(known)}"

@@ -90,6 +90,7 @@ def load_windows(lake: Lake, profile: Profile, inputs: ModelInputs, log: LogFn |
         feature_mean=mean,
         feature_std=std,
         latency_ns=profile.labels.latency_us * 1000,
+        max_context_age_ns=None if (age := profile.context.max_age_s) is None else round(age * 1e9),
     )
 
 

@@ -139,7 +139,7 @@ def _datasets(lake: Lake, plan: StagePlan) -> list[dict[str, str]]:
 
 def validation_version(profile: Profile, plan: StagePlan) -> str:
     """Version of the validation data and of the settings that weight it; metrics are comparable where it is equal."""
-    keys = ("training.loss.p", "training.loss.w_max", "training.head.context", "labels.latency_us")
+    keys = ("training.loss.p", "training.loss.w_max", "training.head.context", "labels.latency_us", "context.max_age_s")
     return _digest(_versions_of_split(plan, "validation") | {"settings": profile.settings_version(*keys)})
 
 
