@@ -44,6 +44,8 @@ def figure_stylised_facts(facts: pl.DataFrame, *, simulated: bool = True) -> Fig
                 axes.set_xscale("log")
             if reference is not None:
                 axes.axhline(reference, color=FAINT, linestyle=":", linewidth=1)
+            if fact == "hourly_activity":
+                axes.set(xlim=(-0.5, 23.5), ylim=(0, None))  # a day of one hour has one point
             axes.set(title=title, xlabel=label)
         legend_below(figure, grid[0][0])
         return finish(figure, simulated)
