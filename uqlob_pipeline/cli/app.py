@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from uqlob_pipeline.cli.demo import demo
+from uqlob_pipeline.cli.download_command import download
 from uqlob_pipeline.cli.import_command import import_dumps
 from uqlob_pipeline.cli.materialize import materialize
 from uqlob_pipeline.cli.model_command import model
@@ -39,6 +40,7 @@ def uqlob(
 
 
 app.add_typer(simulate_app, name="simulate")
+app.command()(download)
 app.command("import")(import_dumps)
 app.command()(record)
 app.command()(materialize)
