@@ -42,11 +42,11 @@ def import_dumps(
     from uqlob_pipeline.lake.available_days import left_out
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.market.importer import import_dumps as importer
-    from uqlob_pipeline.market.importer.formats.recognition import FORMATS
+    from uqlob_pipeline.market.importer.formats.recognition import FORMAT_NAMES
 
     console = Console()
-    if format_name is not None and format_name not in FORMATS:
-        raise typer.BadParameter(f"{format_name!r} is not one of {', '.join(FORMATS)}", param_hint="'--format'")
+    if format_name is not None and format_name not in FORMAT_NAMES:
+        raise typer.BadParameter(f"{format_name!r} is not one of {', '.join(FORMAT_NAMES)}", param_hint="'--format'")
     try:
         settings, target = load_profile(profile), Lake(lake)
         columns = (

@@ -230,6 +230,30 @@ class SimulationSettings(Section):
     shift: dt.date | None = Field(None, description="from this day on, the volatility regime of the paper's test days")
 
 
+class Level3Csv(Section):
+    """What the columns and words of a table of level-3 orders mean, for `uqlob import`."""
+
+    symbol: str = "symbol"
+    side: str = "side"
+    event: str = "action"
+    order_id: str = "order_id"
+    price: str = "price"
+    quantity: str = "size"
+    time: str = Field("ts_event", description="the order's own time, as Kraken writes it: RFC 3339 in UTC")
+    message: str = Field("ts_recv", description="consecutive rows with one value are one message; empty: each row is one")
+    bid: str = "b"
+    ask: str = "a"
+    add: str = "add"
+    modify: str = "modify"
+    delete: str = "delete"
+    snapshot: str = "snapshot"
+
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        columns = (self.symbol, self.side, self.event, self.order_id, self.price, self.quantity, self.time, self.message)
+        return [name for name in columns if name]
+
+
 class Profile(Section):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     description: str
@@ -243,6 +267,7 @@ class Profile(Section):
     context: ContextSettings = ContextSettings()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationSettings = EvaluationSettings()
+    level3_csv: Level3Csv = Level3Csv()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "Profile":

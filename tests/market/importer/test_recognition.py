@@ -12,8 +12,9 @@ from tests.market.kraken.cut_streams import TODAY, stream_from, write_lines
 from tests.market.kraken.market_streams import MIDNIGHT, profile
 from tests.market.kraken.one_day import stream_of
 from uqlob_pipeline.cli.app import app
+from uqlob_pipeline.config.profile import Level3Csv
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.market.importer.formats.recognition import FORMATS, open_dump
+from uqlob_pipeline.market.importer.formats.recognition import known_formats, open_dump
 from uqlob_pipeline.market.importer.import_dumps import ImportFailed, import_dumps
 
 
@@ -45,7 +46,7 @@ def test_an_unknown_format_gets_its_first_line_back_and_the_list_of_known_ones(t
     dump.write_text("date;open;close" + "x" * 1000 + "\n1;2;3\n")
     with pytest.raises(ImportFailed, match=r"its format is not known. It begins with\n  date;open;closexxx.* \.\.\.\n") as error:
         list(import_dumps(Lake(tmp_path / "lake"), profile(), [dump]))
-    assert all(known.title in str(error.value) for known in FORMATS.values())
+    assert all(known.title in str(error.value) for known in known_formats(Level3Csv()).values())
     assert len(str(error.value)) < 2000
 
 

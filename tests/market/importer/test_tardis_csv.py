@@ -174,3 +174,13 @@ def test_a_file_without_its_header_is_refused(tmp_path: Path) -> None:
         import_dump(Lake(tmp_path / "lake"), dump)
     with pytest.raises(ImportFailed, match=r"a.csv, read as tardis: the first line does not name Tardis' columns"):
         list(import_dumps(Lake(tmp_path / "lake"), profile(), [dump], format_name="tardis"))
+
+
+def test_a_table_without_rows_is_a_day_without_trades(tmp_path: Path) -> None:
+    files = [
+        write_gzip(tmp_path / "trades.csv.gz", [TRADES]),
+        write_gzip(tmp_path / "book.csv.gz", book_rows(stream_of(5, "book"))),
+    ]
+    lake = Lake(tmp_path / "lake")
+    assert sorted(len(report.written) for report in import_dumps(lake, profile(), files)) == [0, 1]
+    assert len(replayed(lake)[1]) == 5

@@ -58,7 +58,7 @@ def import_dumps(
         for source in sources:
             if not source.is_file():
                 raise ImportFailed(f"{source}: no such file. Name one or more dumps (plain, gzip or zstd)")
-            dumps.append((open_dump(source, format_name), read_content(source)))
+            dumps.append((open_dump(source, format_name, profile.level3_csv), read_content(source)))
         importer = StreamsImport(lake, profile)
         for dump, content in sorted(dumps, key=lambda one: (first_time(one[0]), one[1].size, str(one[0].path))):
             yield _import_one(importer, dump, content, progress)
@@ -100,6 +100,8 @@ def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress:
         ) from None
     finally:
         importer.files.discard()  # does nothing after a successful import
+    if not report.written and not report.lines and dump.format.rows:
+        return report  # a table without rows: a day without a trade
     if not report.written:
         raise ImportFailed(
             f"{source}: none of its {report.lines} lines gives a message of level3, book, trade or instrument. "

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from uqlob_pipeline.market.importer.formats import kraken_v1, tardis_csv
+from uqlob_pipeline.config.profile import Level3Csv
+from uqlob_pipeline.market.importer.formats import kraken_v1, level3_csv, tardis_csv
 from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused, NumberedLines, Refuse
 from uqlob_pipeline.market.kraken.dumps import read_lines
 
@@ -30,14 +31,20 @@ def _is_v2(line: bytes) -> bool:
 
 
 V2 = DumpFormat("kraken-v2", "Kraken WebSocket v2 messages, one per line", _is_v2, lambda lines, refuse: lines)
-FORMATS = {
-    known.name: known
-    for known in (
+
+
+def known_formats(columns: Level3Csv) -> dict[str, DumpFormat]:
+    """The formats by name; `columns` are the profile's for tables of level-3 orders."""
+    known = (
         V2,
         DumpFormat(kraken_v1.NAME, kraken_v1.TITLE, kraken_v1.recognises, kraken_v1.convert),
         DumpFormat(tardis_csv.NAME, tardis_csv.TITLE, tardis_csv.recognises, tardis_csv.convert, rows=True),
+        DumpFormat(level3_csv.NAME, level3_csv.TITLE, level3_csv.recognises(columns), level3_csv.convert(columns), rows=True),
     )
-}
+    return {one.name: one for one in known}
+
+
+FORMAT_NAMES = tuple(known_formats(Level3Csv()))
 
 
 @dataclass
@@ -66,25 +73,26 @@ class Dump:
                 yield number, line
 
 
-def open_dump(path: Path, format_name: str | None = None) -> Dump:
+def open_dump(path: Path, format_name: str | None = None, columns: Level3Csv | None = None) -> Dump:
     """The file in its format, or in the one that is named. A file without lines counts as v2.
 
     The refusal of an unknown format returns the file's first line and lists the known formats.
     """
+    formats = known_formats(columns or Level3Csv())
     if format_name is not None:
-        return Dump(path, FORMATS[format_name])
+        return Dump(path, formats[format_name])
     first = b""
     for _, line in islice(read_lines(path), LOOKED_AT):
-        for known in FORMATS.values():
+        for known in formats.values():
             if known.recognises(line):
                 return Dump(path, known)
         first = first or line.strip()
     if not first:
         return Dump(path, V2)
     shown = first[: SHOWN + 1].decode(errors="backslashreplace")
-    known_formats = "\n".join(f"  {name:<12}{known.title}" for name, known in FORMATS.items())
+    listed = "\n".join(f"  {name:<12}{known.title}" for name, known in formats.items())
     raise DumpRefused(
         f"{path}: its format is not known. It begins with\n  {shown[:SHOWN]}{' ...' if len(shown) > SHOWN else ''}\n"
-        f"Known formats, plain or compressed by gzip or zstd:\n{known_formats}\n"
+        f"Known formats, plain or compressed by gzip or zstd:\n{listed}\n"
         f"If it has one of them, name it: uqlob import --format NAME {path.name}"
     )
