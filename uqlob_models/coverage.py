@@ -12,7 +12,7 @@ from uqlob_models.metrics import floats
 
 Bounds = tuple[float, float]
 Verdict = Literal["nominal", "too narrow", "too wide", "undecided"]
-NOMINAL_LEVELS = {"cov68": 0.68, "cov95": 0.95}  # by metric; `<metric>_conformal` is the same after recalibration
+NOMINAL_LEVELS = {"cov68": 0.68, "cov95": 0.95}  # by metric; `<metric>_raw` is the same before recalibration
 TOLERANCE = 0.01
 RULE = (
     f"Nominal means that the block-bootstrap interval contains the level and that the coverage is within {100 * TOLERANCE:.0f} "

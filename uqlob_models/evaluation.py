@@ -1,7 +1,6 @@
 """From the predictions of one symbol and horizon to the tables of the gated evaluation.
 
-Arrow tables in, Arrow tables out. The test split is read here and nowhere else; k* and the conformal widths are fitted on the
-calibration half.
+Arrow tables in, Arrow tables out. The test split is read here and nowhere else; k* is fitted on the calibration half.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from uqlob_models import metrics
 from uqlob_models.bootstrap import Bootstrap
-from uqlob_models.conformal import conformal_width
+from uqlob_models.distributions import ZeroInflatedT, pit_histogram
 from uqlob_models.gating import (
     GATES,
     PERCENTILES,
@@ -118,12 +117,13 @@ def with_regression_class(predictions: pa.Table, tau: float, k_star: float) -> p
     return predictions.append_column("regression_class", pa.array(classes, pa.uint8()))
 
 
-def conformal_widths(predictions: pa.Table) -> tuple[float, float] | None:
-    """Interval half-widths for 68 % and 95 % from the calibration half; None if it is too small."""
-    half = rows_of(predictions, "calibration")
-    y, mean, std = (column(half, name, np.float64) for name in ("y", "mu", "sigma"))
-    widths = conformal_width(y, mean, std, 0.68), conformal_width(y, mean, std, 0.95)
-    return widths if all(map(math.isfinite, widths)) else None
+def distribution_of(rows: pa.Table, prefix: str = "") -> ZeroInflatedT | None:
+    """The regression head's distributions, or those before recalibration (`raw_`); None if the columns are missing."""
+    names = [f"{prefix}{name}" for name in ("p_zero", "location", "scale", "dof")]
+    if not set(names) <= set(rows.column_names):
+        return None
+    zero, location, scale, dof = (column(rows, name, np.float64) for name in names)
+    return ZeroInflatedT.of(location, scale, dof, zero)
 
 
 def forecasts_of(rows: pa.Table, head: str, tau: float, k_star: float, y_ref: float) -> Forecasts:
@@ -135,7 +135,8 @@ def forecasts_of(rows: pa.Table, head: str, tau: float, k_star: float, y_ref: fl
         mean, std, confidence = column(rows, "mu", np.float64), column(rows, "sigma", np.float64), rows["snr"].to_numpy()
         predicted = regression_class(mean, column(rows, "p_start", np.float64), tau, k_star).astype(np.int64)
     t, window, true = (column(rows, name, np.int64) for name in ("t", "window", "label"))
-    return Forecasts(t, window, column(rows, "y", np.float64), true, predicted, confidence, mean, std, y_ref)
+    both = (distribution_of(rows), distribution_of(rows, "raw_")) if head == REGRESSION else (None, None)
+    return Forecasts(t, window, column(rows, "y", np.float64), true, predicted, confidence, mean, std, y_ref, *both)
 
 
 def evaluate(
@@ -150,8 +151,7 @@ def evaluate(
     p: float = 4,
     w_max: float = 40,
 ) -> EvaluationTables:
-    """Every metric of the paper for one symbol and horizon, per gate and head. Reads the test rows, and the calibration rows for
-    the conformal widths."""
+    """Every metric of the paper for one symbol and horizon, per gate and head, on the test rows."""
     bootstrap = bootstrap or Bootstrap()
     test = rows_of(predictions, "test")
     if not test.num_rows:
@@ -159,22 +159,21 @@ def evaluate(
     heads = [head for head, named in ((REGRESSION, "mu"), (CLASSIFICATION, "confidence")) if named in predictions.column_names]
     if not heads:
         raise ValueError(f"{symbol} {horizon_s} s: the predictions have neither `mu` nor `confidence`: train a head first")
-    widths = conformal_widths(predictions) if REGRESSION in heads else None
     scores, statistics, reliability, curves = [], [], [], []
     for head in heads:
         forecasts = forecasts_of(test, head, tau, k_star, y_ref)
         order = confidence_order(forecasts.confidence, forecasts.t, forecasts.window)
         starts, block = bootstrap.block_starts(forecasts.t)
-        sums = gated_statistics(forecasts, order, block, starts.size, GATES, widths, p, w_max)
+        sums = gated_statistics(forecasts, order, block, starts.size, GATES, p, w_max)
         key = {"symbol": symbol, "horizon_s": horizon_s, "head": head}
         losses = (forecasts.true != forecasts.predicted)[order]
         extras = {"aurc": metrics.aurc(losses), "excess_aurc": metrics.excess_aurc(losses)}
         if forecasts.mean is not None and forecasts.std is not None:
             bins = metrics.uncertainty_bins(forecasts.y, forecasts.mean, forecasts.std)
             extras |= {"ence": metrics.ence(*bins), "uce": metrics.uce(*bins)}
-            pit = metrics.pit(forecasts.y, forecasts.mean, forecasts.std)
-            reliability.append(_reliability_table(pit, (bins[0] / y_ref, bins[1] / y_ref, bins[2]), key))
-        scores.append(score_table(sums, bootstrap, key, conformal=widths is not None, extras=extras))
+            whole = forecasts.distribution or ZeroInflatedT.of(forecasts.mean, forecasts.std)
+            reliability.append(_reliability_table(whole, forecasts.y, (bins[0] / y_ref, bins[1] / y_ref, bins[2]), key))
+        scores.append(score_table(sums, bootstrap, key, raw=forecasts.raw is not None, extras=extras))
         statistics.append(_statistics_table(sums, starts, key))
         curves.append(_risk_coverage_table(losses, key))
     if not reliability:
@@ -183,11 +182,11 @@ def evaluate(
 
 
 def score_table(
-    sums: np.ndarray, bootstrap: Bootstrap, key: Mapping[str, object], *, conformal: bool, extras: Mapping[str, float]
+    sums: np.ndarray, bootstrap: Bootstrap, key: Mapping[str, object], *, raw: bool, extras: Mapping[str, float]
 ) -> pa.Table:
     """One row per gate and metric, with bounds, from sums per block and gate. `extras` are scores of the full set."""
     density = key["head"] == REGRESSION
-    everything = partial(gated_scores, density=density, conformal=conformal)
+    everything = partial(gated_scores, density=density, raw=raw)
     drawn = bootstrap.draw(sums)
     rows: list[dict[str, object]] = []
 
@@ -236,14 +235,12 @@ def _risk_coverage_table(losses: np.ndarray, key: Mapping[str, object]) -> pa.Ta
 
 
 def _reliability_table(
-    pit: np.ndarray, uncertainty: tuple[np.ndarray, np.ndarray, np.ndarray], key: Mapping[str, object]
+    forecasts: ZeroInflatedT, y: np.ndarray, uncertainty: tuple[np.ndarray, np.ndarray, np.ndarray], key: Mapping[str, object]
 ) -> pa.Table:
     """Observed coverage by nominal level, PIT histogram, and error by predicted uncertainty (in units of y_ref)."""
-    total = pit.size
-    central = np.abs(2 * pit - 1)
-    # One histogram for all levels: an outcome is inside every interval of at least its own level.
-    inside = np.cumsum(np.bincount(np.searchsorted(LEVELS, central, side="left"), minlength=len(LEVELS) + 1))[: len(LEVELS)]
-    bins, _ = np.histogram(pit, bins=PIT_BINS, range=(0, 1))
+    total = y.size
+    inside = np.array([forecasts.inside(y, level).sum() for level in LEVELS])
+    bins = pit_histogram(forecasts.cdf_below(y), forecasts.cdf(y), PIT_BINS)
     parts = [
         ("interval", np.array(LEVELS), inside / total, inside),
         ("pit", np.arange(PIT_BINS) / PIT_BINS, bins / total * PIT_BINS, bins),
@@ -252,7 +249,7 @@ def _reliability_table(
     tables = []
     for kind, x, value, count in parts:
         columns = {name: [shared] * len(x) for name, shared in key.items()} | {"kind": [kind] * len(x)}
-        counted = {"count": count.astype(np.int64), "total": np.full(len(x), total, dtype=np.int64)}
+        counted = {"count": np.rint(count).astype(np.int64), "total": np.full(len(x), total, dtype=np.int64)}
         tables.append(pa.table(columns | {"x": x, "value": value} | counted).cast(RELIABILITY_SCHEMA))
     return pa.concat_tables(tables)
 
@@ -261,7 +258,7 @@ def headline(scores: pa.Table) -> dict[str, float]:
     """The scores by which runs are compared, under short names such as `regression/directional_f1_top10`."""
     gates = {0: "", 50: "_top50", 90: "_top10"}
     gated = ("directional_f1", "directional_f1_over_share", "directional_f1_over_prior", "macro_f1", "accuracy", "wr2")
-    full = ("cov68", "cov95", "cov68_conformal", "cov95_conformal", "nlpd", "crps", "ence", "aurc")
+    full = ("cov68", "cov95", "cov68_raw", "cov95_raw", "nlpd", "nlpd_raw", "crps", "ence", "aurc")
     found = {}
     for row in scores.filter(pc.equal(scores["gate_kind"], "percentile")).to_pylist():
         is_headline = (row["metric"] in gated and row["gate"] in gates) or (row["metric"] in full and row["gate"] == 0)

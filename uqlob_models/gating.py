@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.metrics import (
     STATIONARY,
     FloatArray,
@@ -36,9 +37,9 @@ LARGE_CONFUSION = tuple(f"large_{name}" for name in CONFUSION)
 # w is the magnitude weight; displacements are in units of y_ref, so that symbols of any tick size add up.
 WEIGHTED = ("w", "w_y", "w_y2", "w_error2")
 DENSITY = ("inside_68", "inside_95", "log_loss", "crps")
-CONFORMAL = ("inside_68_conformal", "inside_95_conformal")
+RAW = tuple(f"{name}_raw" for name in DENSITY)  # the same before recalibration
 CHUNK = 1 << 15
-STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *CONFORMAL)
+STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *RAW)
 
 
 def confidence_order(confidence: ArrayLike, t: ArrayLike, window: ArrayLike) -> NDArray[np.int64]:
@@ -74,6 +75,8 @@ class Forecasts:
     mean: FloatArray | None = None
     std: FloatArray | None = None
     y_ref: float = 1.0
+    distribution: ZeroInflatedT | None = None  # what is published; a Gaussian of mean and std if not given
+    raw: ZeroInflatedT | None = None  # the same before recalibration
 
     def __post_init__(self) -> None:
         if self.std is not None and not (self.std > 0).all():
@@ -92,7 +95,6 @@ def gated_statistics(
     block: NDArray[np.int64],
     blocks: int,
     gates: Sequence[int] = GATES,
-    conformal_widths: tuple[float, float] | None = None,
     p: float = 4,
     w_max: float = 40,
 ) -> FloatArray:
@@ -116,7 +118,7 @@ def gated_statistics(
         part = slice(start, start + CHUNK)
         first, last = int(block[part].min()), int(block[part].max())
         cell = (block[part] - first) * len(gates) + shell[part]
-        columns = _columns(forecasts, part, large[part], conformal_widths, p, w_max)
+        columns = _columns(forecasts, part, large[part], p, w_max)
         sums = _sums(cell, (last - first + 1) * len(gates), forecasts.true[part] * 3 + forecasts.predicted[part], columns)
         shells[first : last + 1] += sums.reshape(last - first + 1, len(gates), len(STATISTICS))
     for gate in range(len(gates) - 2, -1, -1):  # from the tightest gate outwards
@@ -135,14 +137,7 @@ def _sums(cell: NDArray[np.int64], cells: int, outcome: NDArray[np.int64], colum
     return sums
 
 
-def _columns(
-    forecasts: Forecasts,
-    part: slice,
-    large: NDArray[np.bool_],
-    conformal_widths: tuple[float, float] | None,
-    p: float,
-    w_max: float,
-) -> dict[str, FloatArray]:
+def _columns(forecasts: Forecasts, part: slice, large: NDArray[np.bool_], p: float, w_max: float) -> dict[str, FloatArray]:
     """The summands of each forecast, by the name of the statistic."""
     if forecasts.mean is None or forecasts.std is None:
         return {"large": floats(large)}
@@ -150,18 +145,34 @@ def _columns(
     weights = magnitude_weights(y, y_ref, p, w_max)
     error = y - mean
     weighted = weights * (y / y_ref)
-    widths = dict(zip(CONFORMAL, conformal_widths or (), strict=False))
+    if forecasts.distribution is not None:
+        density = _density_columns(forecasts.distribution[part], y)
+    else:
+        density = {
+            "inside_68": floats(np.abs(error) <= interval_width(0.68) * std),
+            "inside_95": floats(np.abs(error) <= interval_width(0.95) * std),
+            "log_loss": gaussian_log_loss(y, mean, std),
+            "crps": gaussian_crps(y, mean, std),
+        }
+    raw = {} if forecasts.raw is None else _density_columns(forecasts.raw[part], y)
     return {
         "large": floats(large),
         "w": weights,
         "w_y": weighted,
         "w_y2": weighted * (y / y_ref),
         "w_error2": weights * (error / y_ref) ** 2,
-        "inside_68": floats(np.abs(error) <= interval_width(0.68) * std),
-        "inside_95": floats(np.abs(error) <= interval_width(0.95) * std),
-        "log_loss": gaussian_log_loss(y, mean, std),
-        "crps": gaussian_crps(y, mean, std),
-    } | {name: floats(np.abs(error) <= width * std) for name, width in widths.items()}
+        **density,
+        **{f"{name}_raw": values for name, values in raw.items()},
+    }
+
+
+def _density_columns(distribution: ZeroInflatedT, y: FloatArray) -> dict[str, FloatArray]:
+    return {
+        "inside_68": distribution.inside(y, 0.68),
+        "inside_95": distribution.inside(y, 0.95),
+        "log_loss": distribution.log_score(y),
+        "crps": distribution.crps(y),
+    }
 
 
 def class_scores(counts: FloatArray) -> dict[str, FloatArray]:
@@ -203,12 +214,14 @@ def density_scores(sums: FloatArray, retained: FloatArray) -> dict[str, FloatArr
             "cov95": column("inside_95") / retained,
             "nlpd": column("log_loss") / retained,
             "crps": column("crps") / retained,
-            "cov68_conformal": column("inside_68_conformal") / retained,
-            "cov95_conformal": column("inside_95_conformal") / retained,
+            "cov68_raw": column("inside_68_raw") / retained,
+            "cov95_raw": column("inside_95_raw") / retained,
+            "nlpd_raw": column("log_loss_raw") / retained,
+            "crps_raw": column("crps_raw") / retained,
         }
 
 
-def gated_scores(sums: FloatArray, density: bool, conformal: bool) -> dict[str, FloatArray]:
+def gated_scores(sums: FloatArray, density: bool, raw: bool) -> dict[str, FloatArray]:
     """Scores of each gate from sums over blocks: (..., gates, STATISTICS) -> name: (..., gates)."""
     counts = sums[..., :9].reshape(*sums.shape[:-1], 3, 3)
     scores = class_scores(counts)
@@ -216,7 +229,7 @@ def gated_scores(sums: FloatArray, density: bool, conformal: bool) -> dict[str, 
         scores[f"{name}_gain"] = scores[name] - scores[name][..., :1]
     if density:
         found = density_scores(sums, scores["retained"])
-        scores |= found if conformal else {name: values for name, values in found.items() if not name.endswith("conformal")}
+        scores |= found if raw else {name: values for name, values in found.items() if not name.endswith("_raw")}
     return scores
 
 

@@ -42,7 +42,7 @@ def test_a_head_without_bounds_is_undecided_and_not_passed() -> None:
 def test_an_evaluation_is_judged_by_the_same_rule_and_shows_both_levels_before_and_after(
     covered: float, verdict: str, passed: bool
 ) -> None:
-    metrics = {"cov68": 0.68, "cov95": covered, "cov68_conformal": 0.68, "cov95_conformal": 0.95}
+    metrics = {"cov68": 0.68, "cov95": covered, "cov68_raw": 0.68, "cov95_raw": 0.95}
     rows = [
         ("BTC-USD", 5, "regression", "percentile", 0, metric, value, value - 0.015, value + 0.015, 1000)
         for metric, value in metrics.items()
@@ -51,4 +51,4 @@ def test_an_evaluation_is_judged_by_the_same_rule_and_shows_both_levels_before_a
     found = coverage_outcome(pa.table(columns, schema=SCORES_SCHEMA))
     assert found.passed == passed
     assert f"68% intervals cover 68.0% (nominal), 95% intervals cover {covered:.1%} ({verdict})" in found.description
-    assert "recalibrated, 68% intervals cover 68.0% (nominal), 95% intervals cover 95.0% (nominal)" in found.description
+    assert "before recalibration, 68% intervals cover 68.0% (nominal), 95% intervals cover 95.0% (nominal)" in found.description

@@ -24,6 +24,7 @@ from uqlob_pipeline.lake.provenance import read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, version_on_disk, why_stale
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.models.calibrated_predictions import write_calibrated_predictions
 from uqlob_pipeline.models.evaluation_files import LAKE_TABLES
 from uqlob_pipeline.models.gated_evaluation import read_k_star, write_threshold_multiplier
 from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
@@ -32,7 +33,13 @@ from uqlob_pipeline.models.stages import plan_stage, read_record
 from uqlob_pipeline.report.build import report_inputs
 from uqlob_pipeline.tracking.client import Tracking
 
-TABLES_OF_MODEL = ("predictions", "threshold_multiplier", "classified_predictions", *LAKE_TABLES.values())
+TABLES_OF_MODEL = (
+    "predictions",
+    "calibrated_predictions",
+    "threshold_multiplier",
+    "classified_predictions",
+    *LAKE_TABLES.values(),
+)
 
 
 def test_every_asset_materialises_with_its_files_and_provenance(trained, profile):
@@ -45,7 +52,7 @@ def test_every_asset_materialises_with_its_files_and_provenance(trained, profile
         assert made.tags["dagster/data_version"] == record.version
     for table in TABLES_OF_MODEL:
         assert read_provenance(lake.by_model(table, KEY)) is not None, table
-    for asset in ("predictions", "threshold_multiplier", "gated_evaluation"):
+    for asset in ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"):
         (made,) = results[asset].asset_materializations_for_node(asset)
         assert made.tags["dagster/data_version"] == read_provenance(lake.by_model(asset, KEY)).data_version
     assert "<html" in (lake.report / "index.html").read_text()[:500]
@@ -88,6 +95,8 @@ def test_predictions_hold_the_columns_described_and_each_target_once(trained, pr
     lake, _ = trained
     table = pq.read_table(lake.predictions(KEY), partitioning=None)
     assert {f.name: str(f.type) for f in table.schema} == {c.name: c.type for c in REGISTRY["predictions"].columns}
+    calibrated = pq.read_schema(lake.by_model("calibrated_predictions", KEY))
+    assert {f.name: str(f.type) for f in calibrated} == {c.name: c.type for c in REGISTRY["calibrated_predictions"].columns}
     classified = pq.read_schema(lake.by_model("classified_predictions", KEY))
     assert {f.name: str(f.type) for f in classified} == {c.name: c.type for c in REGISTRY["classified_predictions"].columns}
     scores = pq.read_schema(lake.by_model("gated_evaluation", KEY))
@@ -151,19 +160,39 @@ def test_materialising_again_trains_nothing_and_leaves_the_same_bytes(trained, p
 def test_k_star_does_not_see_the_test_split(trained, profile, tmp_path):
     lake = copy_of(trained[0], tmp_path / "lake")
     before = read_k_star(lake, KEY)
-    table = pq.read_table(lake.predictions(KEY), partitioning=None)
+    table = pq.read_table(lake.by_model("calibrated_predictions", KEY), partitioning=None)
     is_test = np.array(table["split"].to_pylist()) == "test"
-    made = read_provenance(lake.predictions(KEY))
+    made = read_provenance(lake.by_model("calibrated_predictions", KEY))
 
     def with_mu(mu: np.ndarray) -> float:
         changed = table.set_column(table.column_names.index("mu"), "mu", pa.array(mu))
-        write_parquet(changed, lake.predictions(KEY), made.metadata())
+        write_parquet(changed, lake.by_model("calibrated_predictions", KEY), made.metadata())
         write_threshold_multiplier(lake, profile, KEY)
         return read_k_star(lake, KEY)
 
     mu = table["mu"].to_numpy()
     assert with_mu(np.where(is_test, 1000 * mu + 7, mu)) == before
     assert with_mu(np.where(is_test, mu, 3 * mu)) != before  # and the calibration half is what it sees
+
+
+def test_the_recalibration_is_chosen_without_the_test_split_and_sees_only_outcomes_of_the_past(trained, profile, tmp_path):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    before = pq.read_table(lake.by_model("calibrated_predictions", KEY), partitioning=None)
+    first = write_calibrated_predictions(lake, profile, KEY)
+    table = pq.read_table(lake.predictions(KEY), partitioning=None)
+    is_test = np.array(table["split"].to_pylist()) == "test"
+    y = np.where(is_test, 1000 * table["y"].to_numpy() + 7, table["y"].to_numpy())
+    changed = table.set_column(table.column_names.index("y"), "y", pa.array(y))
+    write_parquet(changed, lake.predictions(KEY), read_provenance(lake.predictions(KEY)).metadata())
+    second = write_calibrated_predictions(lake, profile, KEY)
+    assert second.settings == first.settings
+    after = pq.read_table(lake.by_model("calibrated_predictions", KEY), partitioning=None)
+    known_from = table["t"].to_numpy()[is_test][0] + KEY.horizon_s * 10**9 + 500_000
+    unaware = table["t"].to_numpy() < known_from
+    assert unaware[is_test].any()
+    for name in ("mu", "sigma", "scale", "dof", "lower_95"):
+        np.testing.assert_array_equal(before[name].to_numpy()[unaware], after[name].to_numpy()[unaware])
+    assert (before["scale"].to_numpy()[~unaware] != after["scale"].to_numpy()[~unaware]).any()
 
 
 def test_training_opens_no_file_of_a_test_day(lake, profile):
@@ -240,12 +269,12 @@ def test_an_evaluation_whose_tables_differ_in_making_is_stale(trained, profile, 
 def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, tmp_path):
     lake = copy_of(trained[0], tmp_path / "lake")
     assert not [said for said in report_inputs(lake, profile).missing() if "Stale" in said]
-    path = lake.predictions(KEY)
+    path = lake.by_model("calibrated_predictions", KEY)
     made = read_provenance(path)
     write_parquet(pq.ParquetFile(path).read(), path, replace(made, code_version="earlier").metadata())
-    assert "predictions" in why_stale(lake, profile, "paper_report", None)  # its drawings are of other forecasts
+    assert "calibrated_predictions" in why_stale(lake, profile, "paper_report", None)  # its drawings are of other forecasts
     said = " ".join(report_inputs(lake, profile).missing())
-    assert "Stale: `predictions` of BTC-USD 5s (made by other code)" in said
+    assert "Stale: `calibrated_predictions` of BTC-USD 5s (made by other code)" in said
     assert "Stale: `gated_evaluation` of BTC-USD 5s" in said
     write_parquet(pq.ParquetFile(path).read(), path, made.metadata())
     sweep = lake.by_model("threshold_multiplier", KEY)

@@ -10,7 +10,7 @@ from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.staleness import staleness_by_table
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 
-FOLLOWS = ["dataset_profile", "predictions", "threshold_multiplier", "gated_evaluation", "paper_report"]
+FOLLOWS = ["dataset_profile", "predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation", "paper_report"]
 
 
 def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(trained, profile, instance, tmp_path):
@@ -31,7 +31,7 @@ def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(tra
     assert stale(profile) == []  # the new day alone asks for no forecast
     assert stale(later) == FOLLOWS
     make("dataset_profile")
-    for asset in ("predictions", "threshold_multiplier", "gated_evaluation"):
+    for asset in ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"):
         make(asset, partition=tiny_market.model_partition())
     make("paper_report")
     assert stale(later) == []

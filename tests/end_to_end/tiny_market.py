@@ -17,7 +17,15 @@ KEY = ModelKey(SYMBOL, 5)
 FIRST = dt.date(2026, 1, 5)
 DAYS = 4  # two to train on, one to validate, one to test
 HOURS = 0.1
-BY_MODEL = ("encoder", "uq_regression", "uq_classification", "predictions", "threshold_multiplier", "gated_evaluation")
+BY_MODEL = (
+    "encoder",
+    "uq_regression",
+    "uq_classification",
+    "predictions",
+    "calibrated_predictions",
+    "threshold_multiplier",
+    "gated_evaluation",
+)
 ASSETS = build_assets(load_profile("demo"))
 
 TOML = """

@@ -12,7 +12,7 @@ from uqlob_pipeline.devtools.bench.metric_speed import TAU, Y_REF, synthetic_pre
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
-from uqlob_pipeline.models.evaluation_files import MULTIPLIER, write_evaluation
+from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, write_evaluation
 from uqlob_pipeline.report.figures.market_figures import PANELS
 
 PARAMETERS = [
@@ -31,8 +31,12 @@ def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int 
         for name in ("snr", "confidence") if permuted else ():
             values = np.random.default_rng(index).permutation(predictions[name].to_numpy())
             predictions = predictions.set_column(predictions.column_names.index(name), name, [values])
+        for name, value in (("p_zero", 0.0), ("location", "mu"), ("scale", "sigma"), ("dof", np.inf)):
+            for prefix in ("raw_", ""):  # the head before recalibration, and what is published: here the same
+                values = predictions[value] if isinstance(value, str) else pa.array(np.full(predictions.num_rows, value))
+                predictions = predictions.append_column(prefix + name, values)
         key = ModelKey(symbol, horizon)
-        write_parquet(predictions, lake.predictions(key))
+        write_parquet(predictions, lake.by_model(CALIBRATED, key))
         fitted = fit_threshold_multiplier(predictions, TAU)
         write_parquet(multiplier_table(fitted), lake.by_model(MULTIPLIER, key))
         tables = evaluate(

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import NormalDist
 
 import polars as pl
 import pyarrow as pa
@@ -131,11 +132,11 @@ def test_pooled_numbers_equal_the_metrics_of_the_pooled_predictions(lake, report
 
     true, predicted, covered = [], [], []
     for symbol in ("BTC-USD", "ETH-USD"):
-        predictions = pq.ParquetFile(lake.predictions(ModelKey(symbol, 5))).read()
+        predictions = pq.ParquetFile(lake.by_model("calibrated_predictions", ModelKey(symbol, 5))).read()
         k_star = fit_threshold_multiplier(predictions, TAU).k
         test = rows_of(predictions, "test").sort_by([("snr", "descending")])
         mu, sigma, y = (test[name].to_numpy() for name in ("mu", "sigma", "y"))
-        covered += list(abs(y - mu) <= sigma)
+        covered += list(abs(y - mu) <= NormalDist().inv_cdf(0.84) * sigma)
         kept = round(test.num_rows * 0.1)
         true += test["label"].to_pylist()[:kept]
         predicted += regression_class(mu, test["p_start"].to_numpy(), TAU, k_star).tolist()[:kept]
@@ -165,7 +166,7 @@ def test_pooled_scores_of_three_symbols_are_those_of_their_sums_added_in_order(l
     )
     sums = ((first + second) + third).reshape(-1, len(GATES), len(STATISTICS))
     key = {"symbol": "pooled", "horizon_s": 5, "head": "regression"}
-    expected = pl.DataFrame(score_table(sums, Bootstrap(replicates=0), key, conformal=True, extras={}))
+    expected = pl.DataFrame(score_table(sums, Bootstrap(replicates=0), key, raw=True, extras={}))
     assert pooled.head(expected.height).equals(expected)
 
 
@@ -335,8 +336,8 @@ def test_without_intervals_the_summary_calls_gating_unknown(lake, tmp_path):
 
 def test_a_coverage_is_called_nominal_only_within_one_point_and_both_levels_are_shown_before_and_after(lake):
     """92.2 % is not nominal for 95 %."""
-    given = {"cov68": (0.683, 0.67, 0.70), "cov95": (0.922, 0.905, 0.938), "cov68_conformal": (0.769, 0.74, 0.80)}
-    given["cov95_conformal"] = (0.93, 0.90, 0.96)
+    given = {"cov68": (0.683, 0.67, 0.70), "cov95": (0.922, 0.905, 0.938), "cov68_raw": (0.769, 0.74, 0.80)}
+    given["cov95_raw"] = (0.93, 0.90, 0.96)
 
     def covering(row):
         return row | dict(zip(("value", "lower", "upper"), given[row["metric"]], strict=True)) if row["metric"] in given else row
@@ -347,11 +348,11 @@ def test_a_coverage_is_called_nominal_only_within_one_point_and_both_levels_are_
     scores.rows.update(pooled)
     coverage = next(finding for finding in findings(inputs, scores) if finding.heading == "Is coverage nominal?")
     text = " ".join(coverage.sentences)
-    assert "As forecast, the 68 % interval contains the outcome in 68.3 % at 5 s (nominal)" in text
-    assert "As forecast, the 95 % interval contains the outcome in 92.2 % at 5 s (too narrow)" in text
-    after = "After conformal recalibration on the calibration half, the"
-    assert f"{after} 68 % interval contains the outcome in 76.9 % at 5 s (too wide)" in text
-    assert f"{after} 95 % interval contains the outcome in 93.0 % at 5 s (undecided)" in text
+    after = "As published, recalibrated by the outcomes known at each forecast's time, the"
+    assert f"{after} 68 % interval contains the outcome in 68.3 % at 5 s (nominal)" in text
+    assert f"{after} 95 % interval contains the outcome in 92.2 % at 5 s (too narrow)" in text
+    assert "Before recalibration, the 68 % interval contains the outcome in 76.9 % at 5 s (too wide)" in text
+    assert "Before recalibration, the 95 % interval contains the outcome in 93.0 % at 5 s (undecided)" in text
     assert "within 1 percentage point" in text
     assert coverage.tone == "mixed"
     where_not = " ".join(findings(inputs, scores)[-1].sentences)

@@ -1,6 +1,7 @@
 """Gated scores equal the plain definition at every gate; ties, pools and intervals behave."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.compute as pc
@@ -8,6 +9,7 @@ import pytest
 
 from uqlob_models import metrics
 from uqlob_models.bootstrap import Bootstrap
+from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, forecasts_of, headline, rows_of
 from uqlob_models.gating import (
     GATES,
@@ -45,14 +47,15 @@ def forecasts(count: int = 1500, seed: int = 0, **changes) -> Forecasts:
 def sums_of(data: Forecasts, block_length: int = 100) -> np.ndarray:
     order = confidence_order(data.confidence, data.t, data.window)
     block = np.arange(data.true.size) // block_length
-    return gated_statistics(data, order, block, int(block.max()) + 1, conformal_widths=(1.1, 2.2))
+    return gated_statistics(data, order, block, int(block.max()) + 1)
 
 
 def test_the_scores_of_every_gate_equal_the_plain_metrics_of_the_forecasts_it_keeps():
     data = forecasts()
     assert data.mean is not None
     assert data.std is not None
-    scores = gated_scores(sums_of(data).sum(axis=0), density=True, conformal=True)
+    data = replace(data, raw=ZeroInflatedT.of(data.mean, 1.2 * data.std, 6.0))
+    scores = gated_scores(sums_of(data).sum(axis=0), density=True, raw=True)
     large = large_move_scores(sums_of(data).sum(axis=0))
     is_large = np.abs(data.y) > np.quantile(np.abs(data.y), 0.67)
     ranked = np.argsort(-data.confidence)
@@ -68,7 +71,9 @@ def test_the_scores_of_every_gate_equal_the_plain_metrics_of_the_forecasts_it_ke
         assert scores["wr2"][index] == pytest.approx(metrics.weighted_r2(y, mean, data.y_ref))
         assert scores["cov68"][index] == pytest.approx(metrics.coverage(y, mean, std, 0.68))
         assert scores["cov95"][index] == pytest.approx(metrics.coverage(y, mean, std, 0.95))
-        assert scores["cov95_conformal"][index] == pytest.approx(np.mean(np.abs(y - mean) <= 2.2 * std))
+        wider = ZeroInflatedT.of(mean, 1.2 * std, 6.0)
+        assert scores["cov95_raw"][index] == pytest.approx(wider.inside(y, 0.95).mean())
+        assert scores["nlpd_raw"][index] == pytest.approx(wider.log_score(y).mean())
         assert scores["nlpd"][index] == pytest.approx(metrics.nlpd(y, mean, std))
         assert scores["crps"][index] == pytest.approx(metrics.crps(y, mean, std))
         assert scores["prior_directional_f1"][index] == pytest.approx((1 - np.mean(true == 2)) / 2)
@@ -83,7 +88,7 @@ def test_the_scores_of_every_gate_equal_the_plain_metrics_of_the_forecasts_it_ke
 
 
 def test_the_prior_matched_reference_is_that_of_the_retained_subset():
-    scores = gated_scores(sums_of(forecasts()).sum(axis=0), density=False, conformal=False)
+    scores = gated_scores(sums_of(forecasts()).sum(axis=0), density=False, raw=False)
     reference = scores["prior_directional_f1"]
     assert reference[0] == pytest.approx((1 - scores["true_share_stationary"][0]) / 2)
     assert reference[GATES.index(90)] > reference[0]
@@ -110,7 +115,7 @@ def test_gated_sums_do_not_depend_on_how_rows_arrive():
     names = ("t", "window", "y", "true", "predicted", "confidence", "mean", "std")
     shuffled = forecasts(**{name: getattr(data, name)[shuffle] for name in names})
     order = confidence_order(shuffled.confidence, shuffled.t, shuffled.window)
-    found = gated_statistics(shuffled, order, shuffle // 100, 15, conformal_widths=(1.1, 2.2))
+    found = gated_statistics(shuffled, order, shuffle // 100, 15)
     assert found == pytest.approx(sums_of(data))
 
 
@@ -133,7 +138,7 @@ def test_gates_must_start_with_everything_and_ascend():
 def test_one_example_is_kept_by_every_gate():
     assert [retained_count(1, gate) for gate in GATES] == [1] * len(GATES)
     data = forecasts(1)
-    scores = gated_scores(sums_of(data).sum(axis=0), density=True, conformal=True)
+    scores = gated_scores(sums_of(data).sum(axis=0), density=True, raw=True)
     assert (scores["retained"] == 1).all()
     assert np.isnan(scores["wr2"]).all()
     assert np.isfinite(scores["nlpd"]).all()
@@ -148,14 +153,14 @@ def test_retained_counts_are_the_nearest_whole_number():
 
 def test_a_perfect_forecaster_scores_one_at_every_gate():
     data = forecasts()
-    scores = gated_scores(sums_of(forecasts(predicted=data.true)).sum(axis=0), density=False, conformal=False)
+    scores = gated_scores(sums_of(forecasts(predicted=data.true)).sum(axis=0), density=False, raw=False)
     assert scores["accuracy"] == pytest.approx(np.ones(len(GATES)))
     assert scores["f1_down"] == pytest.approx(np.ones(len(GATES)))
 
 
 def test_a_constant_forecaster_is_no_better_than_its_share_matched_reference():
     data = forecasts(predicted=np.ones(1500, dtype=int))
-    scores = gated_scores(sums_of(data).sum(axis=0), density=False, conformal=False)
+    scores = gated_scores(sums_of(data).sum(axis=0), density=False, raw=False)
     assert scores["directional_f1_over_share"] == pytest.approx(np.zeros(len(GATES)), abs=1e-12)
     assert scores["f1_down"] == pytest.approx(np.zeros(len(GATES)))
 
@@ -204,7 +209,7 @@ def test_the_synthetic_gaussian_has_its_nominal_coverage_within_the_intervals():
     cov68 = found["regression", "percentile", 0, "cov68"]
     assert cov68["value"] == pytest.approx(0.6827, abs=0.01)
     assert cov68["lower"] < 0.6827 < cov68["upper"]
-    assert found["regression", "percentile", 0, "cov95_conformal"]["value"] == pytest.approx(0.95, abs=0.01)
+    assert found["regression", "percentile", 0, "cov95"]["value"] == pytest.approx(0.95, abs=0.01)
     for row in found.values():
         if row["lower"] is not None and row["value"] is not None:
             assert row["lower"] <= row["upper"]

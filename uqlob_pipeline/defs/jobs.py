@@ -20,7 +20,7 @@ from uqlob_pipeline.lake.table_registry import REGISTRY
 DAY_ASSETS = ["book_events", "window_prices", "event_features", "window_labels"]
 FIT_ASSETS = ["token_bins", "label_thresholds", "feature_scales"]
 TRAIN_ASSETS = ["encoder", "uq_regression", "uq_classification"]
-EVALUATE_ASSETS = ["predictions", "threshold_multiplier", "gated_evaluation"]
+EVALUATE_ASSETS = ["predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"]
 
 ingest = dg.define_asset_job(
     "ingest", selection=DAY_ASSETS, description="New asset-days from dumps to labels, with the present fits."

@@ -5,6 +5,7 @@ import typer
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.devtools.bench.feature_speed import features
 from uqlob_pipeline.devtools.bench.ingest_speed import ingest
+from uqlob_pipeline.devtools.bench.intervals import intervals
 from uqlob_pipeline.devtools.bench.learning import learning
 from uqlob_pipeline.devtools.bench.market_fidelity import market
 from uqlob_pipeline.devtools.bench.metric_speed import evaluation
@@ -21,6 +22,7 @@ bench.command()(ingest)
 bench.command()(features)
 bench.command()(training)
 bench.command()(evaluation)
+bench.command()(intervals)
 bench.command()(learning)
 bench.command()(market)
 bench.command("record")(recording)

@@ -12,6 +12,7 @@ from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.staleness import version_on_disk
 
+CALIBRATED = "calibrated_predictions"  # what is published, and what everything below reads
 MULTIPLIER = "threshold_multiplier"
 CLASSIFIED = "classified_predictions"  # predictions with the regression head's class, known once k* is
 SCORES = "gated_evaluation"

@@ -1,4 +1,4 @@
-"""Writes `threshold_multiplier`, `gated_evaluation` and the report from `predictions`. Nothing is trained or predicted here."""
+"""Writes `threshold_multiplier` and `gated_evaluation` from `calibrated_predictions`. Nothing is trained or predicted here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, require_input
-from uqlob_pipeline.models.evaluation_files import CLASSIFIED, MULTIPLIER, SCORES, write_evaluation
+from uqlob_pipeline.models.evaluation_files import CALIBRATED, CLASSIFIED, MULTIPLIER, SCORES, write_evaluation
 from uqlob_pipeline.models.inputs import read_threshold
 
 
@@ -44,15 +44,15 @@ class EvaluationDone:
 def write_threshold_multiplier(lake: Lake, profile: Profile, key: ModelKey) -> MultiplierDone:
     """k* by the paper's rule from the calibration half alone, with the swept curve."""
     provenance = expected_provenance(lake, profile, MULTIPLIER, key)
-    absent = {"mu", "sigma"} - set(pq.read_schema(lake.predictions(key)).names)
+    absent = {"mu", "sigma"} - set(pq.read_schema(lake.by_model(CALIBRATED, key)).names)
     if absent:
         raise NotReady(
             f"{MULTIPLIER} of {key} needs the regression head ({', '.join(sorted(absent))} missing from its predictions). "
-            f"Materialise uq_regression and then predictions for {key}"
+            f"Materialise uq_regression, predictions and calibrated_predictions for {key}"
         )
     threshold = read_threshold(lake, profile, key, needed_by=MULTIPLIER)
     columns = ["split", "mu", "y", "delta", "p_start"]
-    calibration = read_table(lake.predictions(key), columns=columns, filters=[("split", "=", "calibration")])
+    calibration = read_table(lake.by_model(CALIBRATED, key), columns=columns, filters=[("split", "=", "calibration")])
     fitted = fit_threshold_multiplier(calibration, threshold.tau)
     table = multiplier_table(fitted)
     if not table.num_rows:
@@ -67,7 +67,7 @@ def write_threshold_multiplier(lake: Lake, profile: Profile, key: ModelKey) -> M
 def _given_on_test(lake: Lake, key: ModelKey, tau: float, k_star: float) -> dict[str, float]:
     """Shown beside k*, which is written by now: the stationary shares and the directional F1 of the test split."""
     columns = ["split", "mu", "label", "p_start"]
-    test = read_table(lake.predictions(key), columns=columns, filters=[("split", "=", "test")])
+    test = read_table(lake.by_model(CALIBRATED, key), columns=columns, filters=[("split", "=", "test")])
     true = test["label"].to_numpy()
     predicted = regression_class(test["mu"].to_numpy(), test["p_start"].to_numpy(), tau, k_star)
     return {
@@ -81,7 +81,7 @@ def write_gated_evaluation(lake: Lake, profile: Profile, key: ModelKey) -> Evalu
     """Every metric of the paper, per gate, for the heads that were predicted with."""
     provenance = expected_provenance(lake, profile, SCORES, key)
     threshold = read_threshold(lake, profile, key, needed_by=SCORES)
-    predictions = read_table(lake.predictions(key))
+    predictions = read_table(lake.by_model(CALIBRATED, key))
     if "mu" in predictions.column_names:
         require_input(lake, profile, f"{SCORES} of {key}", MULTIPLIER, key)
     k_star = read_k_star(lake, key) if "mu" in predictions.column_names else 1.0

@@ -103,7 +103,16 @@ def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset",
 
     members = load_members(record.verified_members(), choose_device(profile.training))
     found = predict_regression(members, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
-    return {"mu": found.mean, "sigma": found.std, "snr": np.abs(found.mean) / found.std}
+    whole = found.distribution
+    return {
+        "mu": found.mean,
+        "sigma": found.std,
+        "snr": np.abs(found.mean) / found.std,
+        "p_zero": whole.zero.copy(),
+        "location": whole.location.copy(),
+        "scale": whole.scale.copy(),
+        "dof": whole.dof.copy(),
+    }
 
 
 def _classification(profile: Profile, record: StageRecord, dataset: "WindowDataset", targets: Any) -> dict[str, Any]:
@@ -142,7 +151,14 @@ def prediction_faults(path: Path) -> dict[str, int]:
     columns = {name: table[name].to_numpy() for name in table.column_names if name not in ("split", "date")}
     targets = table.group_by(["date", "window"]).aggregate([]).num_rows
     faults = {
-        "not_finite": int(sum((~np.isfinite(values)).sum() for values in columns.values() if values.dtype.kind == "f")),
+        # The degrees of freedom of a Gaussian are infinite.
+        "not_finite": int(
+            sum(
+                (np.isnan(values) if name.endswith("dof") else ~np.isfinite(values)).sum()
+                for name, values in columns.items()
+                if values.dtype.kind == "f"
+            )
+        ),
         "targets_twice": table.num_rows - targets,
         "not_in_time_order": int((np.diff(columns["t"]) < 0).sum()),
     }

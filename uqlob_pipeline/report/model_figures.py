@@ -9,7 +9,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
-from uqlob_pipeline.models.evaluation_files import MULTIPLIER
+from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER
 from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.report_inputs import read_forecasts
 
@@ -32,7 +32,7 @@ def evaluation_figures(lake: Lake, key: ModelKey, tables: "EvaluationTables", si
     drawn["risk_coverage"] = figures.figure_risk_coverage(pl.DataFrame(tables.risk_coverage), symbols, simulated=simulated)
     if tables.reliability.num_rows:
         drawn["reliability"] = figures.figure_reliability(pl.DataFrame(tables.reliability), symbols, simulated=simulated)
-    forecasts = read_forecasts(lake.predictions(key))
+    forecasts = read_forecasts(lake.by_model(CALIBRATED, key))
     if forecasts is not None and not forecasts.is_empty():
         intervals = figures.figure_prediction_intervals(forecasts, key.symbol, key.horizon_s, simulated=simulated)
         drawn["prediction_intervals"] = intervals

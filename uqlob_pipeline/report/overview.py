@@ -24,9 +24,10 @@ def overview_table(lake: Lake, profile: Profile) -> Table:
     market = "simulated market: its numbers show that the machinery works, nothing more" if profile.simulated else "test days"
     table = Table(
         title=f"Gated evaluation, {market}",
-        caption="±: half of the 95 % interval; reference: share-matched directional F1 of the most confident 10 %",
+        caption="±: half of the 95 % interval; raw: the head before recalibration; "
+        "reference: share-matched directional F1 of the most confident 10 %",
     )
-    headings = ("model", "head", "windows", "cov68", "cov95", "F1 all", "F1 top 50 %", "F1 top 10 %", "reference")
+    headings = ("model", "head", "windows", "cov68", "cov95", "raw 68 / 95", "F1 all", "F1 top 50 %", "F1 top 10 %", "reference")
     for column in (*headings, "paper all / 50 / 10"):
         table.add_column(column, justify="left" if column in ("model", "head") else "right", no_wrap=True)
     for key in model_keys(profile):
@@ -47,6 +48,7 @@ def overview_table(lake: Lake, profile: Profile) -> Table:
                 head,
                 f"{scores.rows[*of_head, 0, 'directional_f1'][3]:,}",
                 *(_with_interval(scores, *of_head, 0, metric) for metric in ("cov68", "cov95")),
+                " / ".join(_shown(scores.get(*of_head, 0, metric)) for metric in ("cov68_raw", "cov95_raw")).strip(" /"),
                 *(_with_interval(scores, *of_head, gate, "directional_f1") for gate in GATES),
                 _shown(reference),
                 " / ".join(_shown(value, 2) for value in beside),

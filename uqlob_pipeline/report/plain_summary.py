@@ -12,7 +12,7 @@ from uqlob_pipeline.report.figures.style import HEAD_NAMES
 from uqlob_pipeline.report.paper import printed
 from uqlob_pipeline.report.report_inputs import ReportInputs
 
-SUFFIXES = {"": "As forecast", "_conformal": "After conformal recalibration on the calibration half"}
+SUFFIXES = {"_raw": "Before recalibration", "": "As published, recalibrated by the outcomes known at each forecast's time"}
 # Scores of fewer forecasts than this count as noise.
 FEW = 100
 

@@ -60,12 +60,12 @@ def _pool_scores(scores: pl.DataFrame, statistics: pl.DataFrame, bootstrap: Boot
             if own.is_empty():
                 continue
             by_metric: dict[str, list[float]] = dict(own.group_by("metric").agg("value").iter_rows())
-            conformal = len(by_metric.get("cov68_conformal", [])) == own["symbol"].n_unique()
+            raw = len(by_metric.get("cov68_raw", [])) == own["symbol"].n_unique()
             sums = summed.filter(horizon_s=horizon_s, head=head).select(STATISTICS).to_numpy(order="c")
             key = {"symbol": POOLED, "horizon_s": horizon_s, "head": head}
             extras = _means_over_symbols(by_metric, head)
             sums = sums.reshape(-1, len(GATES), len(STATISTICS))  # blocks, gates, statistics
-            pooled.append(score_table(sums, bootstrap, key, conformal=conformal, extras=extras))
+            pooled.append(score_table(sums, bootstrap, key, raw=raw, extras=extras))
     return pa.concat_tables(pooled)
 
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 from uqlob_models.evaluation import HEADS, EvaluationTables
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
-from uqlob_pipeline.models.evaluation_files import MULTIPLIER, read_evaluation, read_whole
+from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, read_evaluation, read_whole
 from uqlob_pipeline.tables.dataset_profile import DATASET_TABLES, dataset_tables
 
 STALE_NAMED = 6
 FORECAST_COLUMNS = ["date", "window", "t", "split", "y", "delta", "p_start", "mu", "sigma", "snr"]
+INTERVAL_COLUMNS = ["lower_68", "upper_68", "lower_95", "upper_95"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class ReportInputs:
         if not self.multipliers:
             sentences.append("No sweep of k*: materialise `threshold_multiplier`.")
         if not self.forecasts:
-            sentences.append("No single forecasts to draw: materialise `predictions`.")
+            sentences.append("No single forecasts to draw: materialise `calibrated_predictions`.")
         sentences += [_stale_in_words(table, reasons) for table, reasons in self.stale.items() if reasons]
         if self.parameters is None:
             sentences.append("No parameter counts were given.")
@@ -77,10 +78,10 @@ def read_report_inputs(lake: Lake, symbols: Sequence[str], horizons_s: Sequence[
     sweeps = {(key.symbol, key.horizon_s): path for key in keys if (path := lake.by_model(MULTIPLIER, key)).exists()}
     drawn = {}
     for symbol in symbols:
-        have = [key for key in keys if key.symbol == symbol and lake.predictions(key).exists()]
+        have = [key for key in keys if key.symbol == symbol and lake.by_model(CALIBRATED, key).exists()]
         # The paper draws 10 s; otherwise the nearest horizon is drawn.
         for key in sorted(have, key=lambda key: abs(key.horizon_s - 10))[:1]:
-            drawn[symbol, key.horizon_s] = read_forecasts(lake.predictions(key))
+            drawn[symbol, key.horizon_s] = read_forecasts(lake.by_model(CALIBRATED, key))
     return ReportInputs(
         symbols=list(symbols),
         horizons_s=list(horizons_s),
@@ -105,6 +106,8 @@ def _stale_in_words(table: str, reasons: Mapping[str, str]) -> str:
 def read_forecasts(path: Path) -> pl.DataFrame | None:
     """The regression head's test forecasts in time order, the columns to draw only; None if that head was not trained."""
     predictions = pl.scan_parquet(verified(path), hive_partitioning=False)
-    if not set(FORECAST_COLUMNS) <= set(predictions.collect_schema()):
+    present = set(predictions.collect_schema())
+    if not set(FORECAST_COLUMNS) <= present:
         return None
-    return predictions.select(FORECAST_COLUMNS).filter(split="test").sort("t", "window", maintain_order=True).collect()
+    wanted = FORECAST_COLUMNS + [name for name in INTERVAL_COLUMNS if name in present]
+    return predictions.select(wanted).filter(split="test").sort("t", "window", maintain_order=True).collect()

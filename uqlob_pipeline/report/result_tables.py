@@ -98,9 +98,10 @@ CALIBRATION_ROWS = (
     ("cov95", "Coverage of the 95 % interval (nominal 0.95)", three_places),
     ("calibration_error", "Calibration error: mean over symbols of |cov68 − 0.68|", three_places),
     ("ence", "ENCE: mean over symbols, bins of predicted σ", three_places),
-    ("cov68_conformal", "68 % coverage after conformal recalibration", three_places),
-    ("cov95_conformal", "95 % coverage after conformal recalibration", three_places),
+    ("cov68_raw", "68 % coverage of the head, before recalibration", three_places),
+    ("cov95_raw", "95 % coverage of the head, before recalibration", three_places),
     ("nlpd", "NLPD (nats per tick)", three_places),
+    ("nlpd_raw", "NLPD of the head, before recalibration", three_places),
     ("crps", "CRPS (ticks)", general),
 )
 
@@ -115,8 +116,8 @@ def calibration_view(scores: Scores, horizons: Sequence[int]) -> View:
         if any(cell.value is not None for cell in cells[1:]):
             rows.append(cells)
     caption = (
-        "UQ-regression on the full test set. Conformal recalibration replaces 1 and 1.96 standard deviations by the widths that "
-        "covered 68 % and 95 % of the calibration half. NLPD and CRPS depend on tick sizes: compare them within one market only."
+        "UQ-regression on the full test set, as published: recalibrated by the outcomes that were known at each forecast's time. "
+        "NLPD and CRPS depend on tick sizes: compare them within one market only."
     )
     heads = [[Heading.left("Metric"), *(Heading(f"{horizon} s") for horizon in horizons)]]
     return View("calibration", "Calibration", caption, heads, rows, True)

@@ -1,4 +1,4 @@
-"""The evaluation group: predictions, k*, the gated evaluation and the report. Only these read the test days.
+"""The evaluation group: predictions, their recalibration, k*, the gated evaluation and the report. Only these read the test days.
 
 The work is in `uqlob_pipeline.models` and `uqlob_pipeline.report`.
 """
@@ -6,10 +6,12 @@ The work is in `uqlob_pipeline.models` and `uqlob_pipeline.report`.
 import dagster as dg
 
 from uqlob_pipeline.defs.evaluation.checks import (
+    CALIBRATED_CHECKS,
     EVALUATION_CHECKS,
     MULTIPLIER_CHECKS,
     PREDICTIONS_CHECKS,
     REPORT_CHECKS,
+    calibrated_checks,
     evaluation_checks,
     multiplier_checks,
     predictions_checks,
@@ -20,6 +22,7 @@ from uqlob_pipeline.defs.models.assets import link
 from uqlob_pipeline.defs.table_assets import GPU, Site, table_asset
 from uqlob_pipeline.defs.thumbnails import as_markdown
 from uqlob_pipeline.lake.layout import ModelKey
+from uqlob_pipeline.models.calibrated_predictions import settings_text, write_calibrated_predictions
 from uqlob_pipeline.models.gated_evaluation import write_gated_evaluation, write_threshold_multiplier
 from uqlob_pipeline.models.predictions import write_predictions
 from uqlob_pipeline.report.build import write_report
@@ -42,10 +45,23 @@ def predictions(site: Site, context: dg.AssetExecutionContext, key: ModelKey, _:
     return Done(done.provenance, metadata, checks=predictions_checks(site.lake, key, done))
 
 
-CALIBRATED = {"fitted_on": "calibration-half"}
+FITTED = {"fitted_on": "calibration-half"}
 
 
-@table_asset("threshold_multiplier", kinds={"numpy", "parquet"}, tags=CALIBRATED, check_specs=MULTIPLIER_CHECKS)
+@table_asset("calibrated_predictions", kinds={"numpy", "parquet"}, tags=FITTED, check_specs=CALIBRATED_CHECKS)
+def calibrated_predictions(site: Site, context: dg.AssetExecutionContext, key: ModelKey, _: dg.Config) -> Done:
+    done = write_calibrated_predictions(site.lake, site.profile, key)
+    metadata = {
+        "dagster/partition_row_count": done.rows,
+        "dagster/uri": str(site.lake.by_model("calibrated_predictions", key)),
+        **settings_text(done),
+        **{f"on test: {name}": round(value, 4) for name, value in done.coverage.items()},
+        "log score on the calibration half": {name: round(value, 4) for name, value in done.scores.items()},
+    }
+    return Done(done.provenance, metadata, checks=calibrated_checks(site.lake, key, done))
+
+
+@table_asset("threshold_multiplier", kinds={"numpy", "parquet"}, tags=FITTED, check_specs=MULTIPLIER_CHECKS)
 def threshold_multiplier(site: Site, context: dg.AssetExecutionContext, key: ModelKey, _: dg.Config) -> Done:
     done = write_threshold_multiplier(site.lake, site.profile, key)
     figure = multiplier_figure(site.lake, key, site.profile.simulated)
@@ -93,4 +109,4 @@ def paper_report(site: Site, context: dg.AssetExecutionContext, _key: None, _: d
     return Done(done.provenance, metadata, checks=report_checks(done))
 
 
-ASSETS = [predictions, threshold_multiplier, gated_evaluation, paper_report]
+ASSETS = [predictions, calibrated_predictions, threshold_multiplier, gated_evaluation, paper_report]

@@ -1,4 +1,4 @@
-"""Checks of `predictions`, `threshold_multiplier`, `gated_evaluation` and the report."""
+"""Checks of `predictions`, `calibrated_predictions`, `threshold_multiplier`, `gated_evaluation` and the report."""
 
 import math
 from typing import TYPE_CHECKING
@@ -10,6 +10,8 @@ from uqlob_models.coverage import NOMINAL_LEVELS, RULE, coverage_verdict
 from uqlob_models.evaluation import REGRESSION
 from uqlob_pipeline.defs.materialization import CheckOutcome
 from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.models.calibrated_predictions import CalibratedDone, interval_faults
+from uqlob_pipeline.models.evaluation_files import CALIBRATED
 from uqlob_pipeline.models.gated_evaluation import EvaluationDone, MultiplierDone
 from uqlob_pipeline.models.predictions import PredictionsDone, prediction_faults
 from uqlob_pipeline.report.build import ReportDone
@@ -27,6 +29,19 @@ PREDICTIONS_CHECKS = [
         description="no NaN, every sigma above zero, probabilities in [0, 1] that sum to one, each target once",
     ),
     dg.AssetCheckSpec("both_heads", asset="predictions", description="both heads are trained"),
+]
+CALIBRATED_CHECKS = [
+    dg.AssetCheckSpec(
+        "finite_and_ordered",
+        asset="calibrated_predictions",
+        blocking=True,
+        description="no NaN, every sigma above zero, the 68 % interval within the 95 % interval, each target once",
+    ),
+    dg.AssetCheckSpec(
+        "learned_scale_helps",
+        asset="calibrated_predictions",
+        description="on the calibration half, the head's scale is better than an EWMA of absolute errors alone",
+    ),
 ]
 MULTIPLIER_CHECKS = [
     dg.AssetCheckSpec(
@@ -62,6 +77,24 @@ def predictions_checks(lake: Lake, key: ModelKey, done: PredictionsDone) -> list
     ]
 
 
+def calibrated_checks(lake: Lake, key: ModelKey, done: CalibratedDone) -> list[CheckOutcome]:
+    path = lake.by_model(CALIBRATED, key)
+    wrong = {fault: count for fault, count in {**prediction_faults(path), **interval_faults(path)}.items() if count}
+    counted = ", ".join(f"{fault.replace('_', ' ')}: {count}" for fault, count in wrong.items())
+    advice = "; materialise predictions again"
+    finite = CheckOutcome(
+        "finite_and_ordered", not wrong, f"{counted}{advice}" if wrong else f"all {done.rows} targets are", ERROR, wrong
+    )
+    if done.settings is None:
+        return [finite, CheckOutcome("learned_scale_helps", True, "no regression head", WARN)]
+    learned = done.settings.scale_power > 0
+    ewma = min(score for name, score in done.scores.items() if name.startswith("power 0 "))
+    best = min(done.scores.values())
+    text = f"log score {best:.4f} with the head's scale to the power {done.settings.scale_power:g}, {ewma:.4f} with an EWMA alone"
+    remedy = "" if learned else ". The learned scale buys nothing here; the EWMA of absolute errors is used instead"
+    return [finite, CheckOutcome("learned_scale_helps", learned, text + remedy, WARN, {"best": best, "EWMA": ewma})]
+
+
 def multiplier_checks(done: MultiplierDone) -> list[CheckOutcome]:
     fitted: ThresholdMultiplier = done.fitted
     shares = (
@@ -91,13 +124,13 @@ def evaluation_checks(done: EvaluationDone) -> list[CheckOutcome]:
 
 
 def coverage_outcome(scores: pa.Table) -> CheckOutcome:
-    """Whether the test intervals cover what they promise, and whether the recalibrated ones do."""
+    """Whether the published test intervals cover what they promise, with the head's own beside them."""
     rows = {
         row["metric"]: row
         for row in scores.to_pylist()
         if (row["head"], row["gate_kind"], row["gate"]) == (REGRESSION, "percentile", 0) and row["value"] is not None
     }
-    found: dict[str, list[str]] = {"": [], "_conformal": []}
+    found: dict[str, list[str]] = {"": [], "_raw": []}
     verdicts = []
     for suffix, parts in found.items():
         for metric, level in NOMINAL_LEVELS.items():
@@ -109,8 +142,8 @@ def coverage_outcome(scores: pa.Table) -> CheckOutcome:
                 verdicts += [verdict] if not suffix else []
     fine = all(verdict == "nominal" for verdict in verdicts)
     text = ", ".join(found[""]) or "no regression head"
-    if found["_conformal"]:
-        text += f"; recalibrated, {', '.join(found['_conformal'])}"
+    if found["_raw"]:
+        text += f"; before recalibration, {', '.join(found['_raw'])}"
     remedy = "" if fine else f". {RULE} See the regime check of window_labels"
     return CheckOutcome("coverage", fine, text + remedy, WARN)
 

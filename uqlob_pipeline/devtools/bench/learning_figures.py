@@ -81,6 +81,10 @@ def regression_table(model: UqModel, dataset: WindowDataset) -> pa.Table:
             "label": dataset.label[targets],
             "mu": found.mean,
             "sigma": found.std,
+            "p_zero": found.distribution.zero,
+            "location": found.distribution.location,
+            "scale": found.distribution.scale,
+            "dof": found.distribution.dof,
             "snr": np.abs(found.mean) / found.std,
         }
     )
@@ -111,7 +115,7 @@ def regression_figures(model: UqModel, dataset: WindowDataset, replicates: int =
 
     return {
         "test_targets": rows["cov68", 0]["retained"],
-        **{name: rows[name, 0]["value"] for name in ("cov68", "cov95", "cov68_conformal", "cov95_conformal", "nlpd", "wr2")},
+        **{name: rows[name, 0]["value"] for name in ("cov68", "cov95", "nlpd", "wr2")},
         "k_star": k_star,
         "gates": {str(gate): gated(gate) for gate in GATES},
         "top_decile_gain": with_interval(rows["directional_f1_gain", 90]),

@@ -18,7 +18,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "fit": ("token_bins", "label_thresholds"),
     "features": ("event_features", "window_labels", "feature_scales"),
     "train": ("encoder", "uq_regression", "uq_classification"),
-    "evaluate": ("predictions", "threshold_multiplier", "gated_evaluation"),
+    "evaluate": ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"),
 }
 RUN_LIMIT_S = 600.0
 

@@ -14,8 +14,15 @@ from uqlob_pipeline.report.figures.style import BLUE, FAINT, INK, SKY, VERMILION
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDTH_68, WIDTH_95 = interval_width(0.68), interval_width(0.95)
 SECOND = 1_000_000_000
+
+
+def interval(forecasts: pl.DataFrame, level: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the published interval; of forecasts without one, those of a Gaussian."""
+    if f"lower_{level}" in forecasts.columns:
+        return forecasts[f"lower_{level}"].to_numpy().astype(float), forecasts[f"upper_{level}"].to_numpy().astype(float)
+    mean, half = forecasts["mu"].to_numpy(), interval_width(level / 100) * forecasts["sigma"].to_numpy()
+    return mean - half, mean + half
 
 
 def stretch(forecasts: pl.DataFrame, count: int) -> slice:
@@ -33,19 +40,16 @@ def figure_prediction_intervals(
 ) -> Figure:
     """Mean, 68 % and 95 % intervals and outcomes over consecutive test windows; crosses mark outcomes outside 95 %."""
     part = stretch(forecasts, count)
-    y, mean, std = (forecasts[name].to_numpy()[part].astype(float) for name in ("y", "mu", "sigma"))
+    y, mean = (forecasts[name].to_numpy()[part].astype(float) for name in ("y", "mu"))
+    ends = {level: [end[part] for end in interval(forecasts, level)] for level in (95, 68)}
     began = dt.datetime.fromtimestamp(int(forecasts["t"][part.start]) / SECOND, dt.UTC)
     x = np.arange(y.size)
-    missed = np.abs(y - mean) > WIDTH_95 * std
+    missed = (y < ends[95][0]) | (y > ends[95][1])
     with house_style():
         figure, grid = new_figure(1, 1, (10.4, 3.5))
         axes = grid[0][0]
-        axes.fill_between(
-            x, mean - WIDTH_95 * std, mean + WIDTH_95 * std, color=SKY, alpha=0.25, linewidth=0, label="95 % interval"
-        )
-        axes.fill_between(
-            x, mean - WIDTH_68 * std, mean + WIDTH_68 * std, color=SKY, alpha=0.45, linewidth=0, label="68 % interval"
-        )
+        for level, alpha in ((95, 0.25), (68, 0.45)):
+            axes.fill_between(x, *ends[level], color=SKY, alpha=alpha, linewidth=0, label=f"{level} % interval")
         axes.plot(x, mean, color=BLUE, label="predicted mean μ")
         axes.plot(x[~missed], y[~missed], "o", color=INK, markersize=2.8, label="realised")
         axes.plot(x[missed], y[missed], "X", color=VERMILION, markersize=6.5, label="realised, outside 95 %")
@@ -62,7 +66,7 @@ def figure_prediction_intervals(
 def figure_single_forecast(
     forecasts: pl.DataFrame, symbol: str, horizon_s: int, *, past: int = 40, simulated: bool = False
 ) -> Figure:
-    """One forecast: the price up to t, the predicted Gaussian at t + h, and the realised displacement.
+    """One forecast: the price up to t, the intervals at t + h beside the Gaussian of its mean and deviation, and the outcome.
 
     It is the window whose SNR is nearest to the test split's 90th percentile, the limit of the top-decile gate.
     """
@@ -83,9 +87,9 @@ def figure_single_forecast(
         axes.axvspan(float(t[0]), 0, color="#f0f3f6", linewidth=0)
         axes.axvline(0, color=FAINT, linewidth=1)
         axes.plot(t, price, color=INK, marker="o", markersize=2.5, linewidth=1.2, label="mid-price at each window's start")
-        for width, alpha, name in ((WIDTH_95, 0.25, "95 % interval"), (WIDTH_68, 0.45, "68 % interval")):
-            low, high = [0, mean - width * std], [0, mean + width * std]
-            axes.fill_between([0, horizon_s], low, high, color=SKY, alpha=alpha, linewidth=0, label=name)
+        for level, alpha in ((95, 0.25), (68, 0.45)):
+            low, high = ([0, float(end[at])] for end in interval(forecasts, level))
+            axes.fill_between([0, horizon_s], low, high, color=SKY, alpha=alpha, linewidth=0, label=f"{level} % interval")
         axes.plot([0, horizon_s], [0, mean], color=BLUE, label="predicted mean μ")
         levels = np.linspace(mean - 3.2 * std, mean + 3.2 * std, 200)
         density = np.exp(-0.5 * ((levels - mean) / std) ** 2)
