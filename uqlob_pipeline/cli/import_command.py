@@ -43,6 +43,7 @@ def import_dumps(
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.market.importer import import_dumps as importer
     from uqlob_pipeline.market.importer.formats.recognition import FORMAT_NAMES
+    from uqlob_pipeline.market.importer.instrument_hints import instrument_hints
 
     console = Console()
     if format_name is not None and format_name not in FORMAT_NAMES:
@@ -62,12 +63,14 @@ def import_dumps(
                 target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen), format_name
             )
             written: set[Path] = set()
+            books: set[Path] = set()
             for report in reports:
                 progress.remove_task(tasks[Path(report.source)])
                 _show(console, report, target.root)
                 written |= {(target.root / path).parent for path in report.written}
+                books |= {target.root / path for path in report.written if path.startswith(("raw/level3/", "raw/book/"))}
         imported = [day for day in target.recorded_days() if written & {target.raw("level3", day), target.raw("book", day)}]
-        for line in left_out(settings, imported):
+        for line in [*left_out(settings, imported), *instrument_hints(settings, books)]:
             console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     except (importer.ImportFailed, ProfileError) as error:
         console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)

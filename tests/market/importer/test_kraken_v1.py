@@ -40,7 +40,7 @@ def imported(root: Path, lines: list[bytes], chosen: Profile) -> tuple[ImportRep
 
 
 @given(level2_streams())
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_v1_gives_the_events_of_v2_with_every_checksum_verified(stream: Stream) -> None:
     for message, checksum in zip(stream.messages, checksums(stream, 1), strict=True):
         message["data"][0]["checksum"] = checksum

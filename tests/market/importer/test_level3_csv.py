@@ -44,7 +44,7 @@ def events(lake: Lake, chosen: Profile | None = None) -> list[tuple[int, ...]]:
 
 
 @given(level3_streams())
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=4, deadline=None, phases=[Phase.explicit, Phase.generate])
 def test_a_table_gives_the_events_of_its_messages_without_outer_times_and_checksums(stream: Stream) -> None:
     for message in stream.messages:
         message["data"][0].pop("timestamp", None)

@@ -43,7 +43,7 @@ def test_compression_is_recognised_by_content_not_by_name(tmp_path: Path, name: 
 
 def test_an_unknown_format_gets_its_first_line_back_and_the_list_of_known_ones(tmp_path: Path) -> None:
     dump = tmp_path / "a.csv"
-    dump.write_text("date;open;close" + "x" * 1000 + "\n1;2;3\n")
+    dump.write_text("date;open;close" + "x" * 1000 + "\n1;2;3\n[a link](a.md)\n")
     with pytest.raises(ImportFailed, match=r"its format is not known. It begins with\n  date;open;closexxx.* \.\.\.\n") as error:
         list(import_dumps(Lake(tmp_path / "lake"), profile(), [dump]))
     assert all(known.title in str(error.value) for known in known_formats(Level3Csv()).values())

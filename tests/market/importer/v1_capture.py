@@ -14,8 +14,8 @@ def _time(text: str) -> str:
     return f"{Decimal(time_of(text)).scaleb(-9):.6f}"
 
 
-def _rows(entries: list[dict], time: str) -> list[list[str]]:
-    return [[f"{entry['price']:.{PRICE_DECIMALS}f}", f"{entry['qty']:.8f}", time] for entry in entries]
+def _rows(entries: list[dict], time: str, decimals: int) -> list[list[str]]:
+    return [[f"{entry['price']:.{decimals}f}", f"{entry['qty']:.8f}", time] for entry in entries]
 
 
 def checksums(stream: Stream, price_precision: int) -> list[int]:
@@ -35,16 +35,21 @@ def checksums(stream: Stream, price_precision: int) -> list[int]:
     return found
 
 
-def v1_lines(stream: Stream, *, received: bool = False) -> list[bytes]:
-    """The stream's messages with the checksums of v1's digits; `received` writes cryptofeed's raw capture."""
+def v1_lines(stream: Stream, *, received: bool = False, same_digits: bool = False) -> list[bytes]:
+    """The stream's messages with the checksums of v1's digits; `received` writes cryptofeed's raw capture.
+
+    With `same_digits` v1 writes as many decimals as v2, so that the messages keep their checksums.
+    """
+    decimals = 1 if same_digits else PRICE_DECIMALS
+    sums = [message["data"][0]["checksum"] for message in stream.messages] if same_digits else checksums(stream, decimals)
     messages: list[object] = [
         {"channelID": 336, "channelName": f"book-{stream.depth}", "event": "subscriptionStatus", "pair": "XBT/USD"},
         {"event": "heartbeat"},
     ]
-    for message, checksum in zip(stream.messages, checksums(stream, PRICE_DECIMALS), strict=True):
+    for message, checksum in zip(stream.messages, sums, strict=True):
         (data,) = message["data"]
         time = _time(data["timestamp"])
-        bids, asks = (_rows(data[side], time) for side in ("bids", "asks"))
+        bids, asks = (_rows(data[side], time, decimals) for side in ("bids", "asks"))
         if message["type"] == "snapshot":
             bodies: list[dict] = [{"as": asks, "bs": bids}]
         else:  # both sides: two objects, of which the last one carries the checksum
@@ -53,7 +58,7 @@ def v1_lines(stream: Stream, *, received: bool = False) -> list[bytes]:
         messages.append([336, *bodies, f"book-{stream.depth}", "XBT/USD"])
     for row in stream.prints:
         side = {"buy": "b", "sell": "s"}[row["side"]]
-        printed = [f"{row['price']:.{PRICE_DECIMALS}f}", f"{row['qty']:.8f}", _time(row["timestamp"]), side, "m", ""]
+        printed = [f"{row['price']:.{decimals}f}", f"{row['qty']:.8f}", _time(row["timestamp"]), side, "m", ""]
         messages.append([337, [printed], "trade", "XBT/USD"])
     lines = [json.dumps(message, separators=(",", ":")).encode() for message in messages]
     if not received:

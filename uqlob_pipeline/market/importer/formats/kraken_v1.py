@@ -30,6 +30,7 @@ from uqlob_pipeline.market.kraken.wire import parse_message
 
 NAME, TITLE = "kraken-v1", "Kraken WebSocket v1 messages, one per line, or cryptofeed's raw capture of them"
 _RECEIVED = re.compile(rb"(\d{9,11}(?:\.\d{1,9})?): ")
+_ARRAY = re.compile(rb"\[\s*\d+\s*,\s*[\[{]")
 _REQUEST = re.compile(rb"(?:wss?|https?)://")
 _UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError)
 Row = list[str]
@@ -39,7 +40,7 @@ def recognises(line: bytes) -> bool:
     if _REQUEST.match(line):
         return True
     body = line[found.end() :] if (found := _RECEIVED.match(line)) else line
-    if body.startswith(b"["):
+    if _ARRAY.match(body):
         return True
     return body.startswith(b"{") and (found is not None or (b'"event":' in body[:400] and b'"channel":' not in body[:400]))
 
