@@ -9,7 +9,8 @@ A model is fitted once, and the market moves on. `OnlineCalibrator` watches the 
   and degrees of freedom of a Student-t whose 68 % and 95 % intervals are those of rolling conformal prediction.
 - how often the price did not move at all, and how often that was forecast, exponentially weighted.
 
-The half-lives and beta are chosen on the calibration half (`choose_settings`). `recalibrate` runs the same object over a table.
+The half-lives and beta are chosen on the calibration half, and differ from the default only where another choice is clearly
+better (`choose_settings`). `recalibrate` runs the same object over a table.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ SCALE_POWERS = (0.0, 0.5, 1.0)
 ZERO_HALF_LIVES = (30.0, 100.0, 300.0)  # in outcomes
 SMALLEST_DOF, LARGEST_DOF = 2.5, 200.0  # the tails of a published forecast; its variance is finite
 MINIMUM_MOVES = 50  # before it, the tails are the model's own
+CLEARLY = 2.0  # standard errors by which another setting must be better than the default
+ERROR_BLOCK = 50  # neighbouring forecasts whose scores depend on each other
 PRIOR_OUTCOMES = 10.0  # weight of "as forecast" in the correction of the probability of no move
 LOWER, UPPER = 0.68, 0.95
 
@@ -42,7 +45,7 @@ class RecalibrationSettings:
     scale_half_life: float = 40.0
     scale_power: float = 1.0  # beta
     zero_half_life: float = 100.0
-    memory: int = 500  # moves whose quantiles count
+    memory: int = 1000  # moves whose quantiles count
 
 
 class Raw(NamedTuple):
@@ -184,27 +187,40 @@ def recalibrate(
 def choose_settings(
     raw: ZeroInflatedT, y: FloatArray, t: NDArray[np.int64], judged: NDArray[np.bool_], *, horizon_ns: int, latency_ns: int
 ) -> tuple[RecalibrationSettings, dict[str, float]]:
-    """The settings with the best log score on the rows `judged` (the calibration half), and the score of each candidate.
+    """The settings for the rows `judged` (the calibration half), and the mean log score of each candidate there.
 
-    Rows before them warm the calibrator up. Scale and probability of no move are chosen one after the other: each has its own
-    part in the score.
+    Rows before them warm the calibrator up. Some hundred outcomes cannot tell settings apart that differ little: the default is
+    kept unless the best candidate is better by more than two standard errors of the paired difference. Scale and probability of
+    no move are chosen one after the other: each has its own part in the score.
     """
-    best, scores = RecalibrationSettings(), {}
-    chosen = np.flatnonzero(judged)
+    chosen, scores = np.flatnonzero(judged), {}
 
-    def score(settings: RecalibrationSettings) -> float:
-        found = recalibrate(raw, y, t, settings, horizon_ns=horizon_ns, latency_ns=latency_ns)
-        return float(found[chosen].log_score(y[chosen]).mean())
+    def log_scores(settings: RecalibrationSettings) -> FloatArray:
+        return recalibrate(raw, y, t, settings, horizon_ns=horizon_ns, latency_ns=latency_ns)[chosen].log_score(y[chosen])
 
-    scales = [
-        replace(best, scale_half_life=half_life, scale_power=power) for power in SCALE_POWERS for half_life in SCALE_HALF_LIVES
-    ]
-    for candidate in scales:
-        scores[f"power {candidate.scale_power:g} half-life {candidate.scale_half_life:g}"] = score(candidate)
-    best = scales[int(np.argmin(list(scores.values())))]
+    def better(best: RecalibrationSettings, candidates: dict[str, RecalibrationSettings]) -> RecalibrationSettings:
+        default = log_scores(best)
+        found = {name: log_scores(candidate) for name, candidate in candidates.items()}
+        scores.update({name: float(values.mean()) for name, values in found.items()})
+        name = min(found, key=lambda name: scores[name])
+        gain = default - found[name]
+        return candidates[name] if gain.mean() > CLEARLY * standard_error(gain) else best
+
+    default = RecalibrationSettings()
+    scales = {
+        f"power {power:g} half-life {half_life:g}": replace(default, scale_half_life=half_life, scale_power=power)
+        for power in SCALE_POWERS
+        for half_life in SCALE_HALF_LIVES
+    }
+    best = better(default, scales)
     if (raw.zero > 0).any():
-        zeros = [replace(best, zero_half_life=half_life) for half_life in ZERO_HALF_LIVES]
-        found = [score(candidate) for candidate in zeros]
-        scores |= {f"zero half-life {one.zero_half_life:g}": value for one, value in zip(zeros, found, strict=True)}
-        best = zeros[int(np.argmin(found))]
+        best = better(best, {f"zero half-life {life:g}": replace(best, zero_half_life=life) for life in ZERO_HALF_LIVES})
     return best, scores
+
+
+def standard_error(values: FloatArray) -> float:
+    """Of the mean of values that depend on their neighbours: from the sums of blocks. Infinite with fewer than four blocks."""
+    if len(values) < 4 * ERROR_BLOCK:
+        return math.inf
+    blocks = np.add.reduceat(values - values.mean(), np.arange(0, len(values), ERROR_BLOCK))
+    return float(np.sqrt((blocks**2).sum()) / len(values))

@@ -15,6 +15,7 @@ from uqlob_models.recalibration import (
     RecalibrationSettings,
     choose_settings,
     recalibrate,
+    standard_error,
     tails,
 )
 
@@ -142,4 +143,13 @@ def test_the_settings_are_chosen_by_the_judged_rows_and_prefer_a_scale_that_know
     assert chosen.scale_power == 1.0
     blind = ZeroInflatedT.of(raw.location, np.random.default_rng(0).permutation(raw.scale) ** 2 / 10, raw.dof, raw.zero)
     assert choose_settings(blind, y, t, judged, **TIMING)[0].scale_power == 0.0
-    assert min(scores.values()) == pytest.approx(recalibrate(raw, y, t, chosen, **TIMING)[judged].log_score(y[judged]).mean())
+    assert set(scores) >= {"power 0 half-life 10", "power 1 half-life 40", "zero half-life 100"}
+    few = np.arange(3000) >= 2950  # fifty outcomes prove nothing: the default stays
+    assert choose_settings(raw, y, t, few, **TIMING)[0] == RecalibrationSettings()
+
+
+def test_the_standard_error_counts_dependent_neighbours_once() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=5000)
+    assert standard_error(values) == pytest.approx(1 / math.sqrt(5000), rel=0.2)
+    assert standard_error(np.repeat(values[:100], 50)) == pytest.approx(1 / math.sqrt(100), rel=0.2)

@@ -171,6 +171,16 @@ def block_deviation(models: list[ModelScores], method: str, score: str, level: f
     return total / count
 
 
+def block_noise(models: list[ModelScores], level: float) -> float:
+    """The same deviation for independent outcomes that are covered exactly at the level: no method can be expected below it."""
+    import math
+
+    import numpy as np
+
+    sizes = np.concatenate([np.bincount(np.unique(model.block, return_inverse=True)[1]) for model in models]).astype(float)
+    return float((np.sqrt(2 / math.pi * level * (1 - level) / sizes) * sizes).sum() / sizes.sum())
+
+
 def score_table(models: list[ModelScores]) -> dict[str, Any]:
     """Of each method: scores with bounds, the deviation of block coverage, and paired differences from the calibrated head."""
     found: dict[str, Any] = {}

@@ -70,6 +70,7 @@ def judge(root: Path, seeds: list[int], variant: Variant) -> dict[str, Any]:
     return {
         "windows": sum(len(model.block) for model in models),
         "pooled": pooled,
+        "block_noise": {name: scoring.block_noise(models, level) for name, level in scoring.LEVELS.items()},
         "by_kind": {kind: scoring.score_table([model for model in models if model.kind == kind]) for kind in kinds},
         "by_model": {
             name: {method: row for method, row in table.items() if method in (scoring.CALIBRATED, scoring.RAW)}
