@@ -98,9 +98,14 @@ def _show(console: "Console", report: "ImportReport", root: Path) -> None:
         console.print(f"{report.source}: imported before, nothing to do ({len(report.written)} files)")
         return
     console.print(f"{report.source}: {report.format}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"  {report.lines:,} messages into {len(report.written)} files below {root}", markup=False, highlight=False)
+    console.print(
+        f"  {report.lines:,} messages into {len(report.written)} files below {root}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
     for path, lines in sorted(report.written.items()):
-        console.print(f"  {path}  {lines:,} lines", highlight=False)
+        console.print(f"  {path}  {lines:,} lines", markup=False, highlight=False, soft_wrap=True)
     if report.snapshots_made:
         console.print(f"  {report.snapshots_made} midnight snapshot(s) written from the running book")
     if report.replaced:
