@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import numpy as np
@@ -28,6 +28,7 @@ from uqlob_models.gating import (
     gated_statistics,
     large_move_scores,
 )
+from uqlob_models.reference_forecasts import Realised, ewma_zero_inflated_t
 from uqlob_models.threshold_multiplier import ThresholdMultiplier, regression_class, threshold_multiplier
 
 REGRESSION, CLASSIFICATION = "regression", "classification"
@@ -139,6 +140,17 @@ def forecasts_of(rows: pa.Table, head: str, tau: float, k_star: float, y_ref: fl
     return Forecasts(t, window, column(rows, "y", np.float64), true, predicted, confidence, mean, std, y_ref, *both)
 
 
+def ewma_reference(predictions: pa.Table, horizon_s: int, latency_ns: int) -> ZeroInflatedT | None:
+    """The reference that learns nothing on the test rows: scale and probability of no move are EWMAs of the outcomes known at
+    each forecast, its tails are fitted on the calibration half. None for a head that was not recalibrated."""
+    split = np.array(predictions["split"].to_pylist())
+    if distribution_of(predictions, "raw_") is None or not (split == "calibration").any():
+        return None
+    t, y, mean = column(predictions, "t", np.int64), column(predictions, "y", np.float64), column(predictions, "mu", np.float64)
+    timing = {"horizon_ns": horizon_s * 10**9, "latency_ns": latency_ns}
+    return ewma_zero_inflated_t(Realised.of(y, mean, t, split == "calibration", **timing))[split == "test"]
+
+
 def evaluate(
     predictions: pa.Table,
     *,
@@ -150,6 +162,7 @@ def evaluate(
     bootstrap: Bootstrap | None = None,
     p: float = 4,
     w_max: float = 40,
+    latency_ns: int = 500_000,
 ) -> EvaluationTables:
     """Every metric of the paper for one symbol and horizon, per gate and head, on the test rows."""
     bootstrap = bootstrap or Bootstrap()
@@ -162,6 +175,8 @@ def evaluate(
     scores, statistics, reliability, curves = [], [], [], []
     for head in heads:
         forecasts = forecasts_of(test, head, tau, k_star, y_ref)
+        if head == REGRESSION:
+            forecasts = replace(forecasts, ewma=ewma_reference(predictions, horizon_s, latency_ns))
         order = confidence_order(forecasts.confidence, forecasts.t, forecasts.window)
         starts, block = bootstrap.block_starts(forecasts.t)
         sums = gated_statistics(forecasts, order, block, starts.size, GATES, p, w_max)
@@ -258,7 +273,7 @@ def headline(scores: pa.Table) -> dict[str, float]:
     """The scores by which runs are compared, under short names such as `regression/directional_f1_top10`."""
     gates = {0: "", 50: "_top50", 90: "_top10"}
     gated = ("directional_f1", "directional_f1_over_share", "directional_f1_over_prior", "macro_f1", "accuracy", "wr2")
-    full = ("cov68", "cov95", "cov68_raw", "cov95_raw", "nlpd", "nlpd_raw", "crps", "ence", "aurc")
+    full = ("cov68", "cov95", "cov68_raw", "cov95_raw", "nlpd", "nlpd_raw", "nlpd_gain_over_ewma", "crps", "ence", "aurc")
     found = {}
     for row in scores.filter(pc.equal(scores["gate_kind"], "percentile")).to_pylist():
         is_headline = (row["metric"] in gated and row["gate"] in gates) or (row["metric"] in full and row["gate"] == 0)

@@ -39,7 +39,8 @@ WEIGHTED = ("w", "w_y", "w_y2", "w_error2")
 DENSITY = ("inside_68", "inside_95", "log_loss", "crps")
 RAW = tuple(f"{name}_raw" for name in DENSITY)  # the same before recalibration
 CHUNK = 1 << 15
-STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *RAW)
+EWMA = "log_loss_ewma"  # of the reference that learns nothing: an EWMA of absolute errors with tails and a point mass
+STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *RAW, EWMA)
 
 
 def confidence_order(confidence: ArrayLike, t: ArrayLike, window: ArrayLike) -> NDArray[np.int64]:
@@ -77,6 +78,7 @@ class Forecasts:
     y_ref: float = 1.0
     distribution: ZeroInflatedT | None = None  # what is published; a Gaussian of mean and std if not given
     raw: ZeroInflatedT | None = None  # the same before recalibration
+    ewma: ZeroInflatedT | None = None  # the reference that learns nothing, around the same mean
 
     def __post_init__(self) -> None:
         if self.std is not None and not (self.std > 0).all():
@@ -163,6 +165,7 @@ def _columns(forecasts: Forecasts, part: slice, large: NDArray[np.bool_], p: flo
         "w_error2": weights * (error / y_ref) ** 2,
         **density,
         **{f"{name}_raw": values for name, values in raw.items()},
+        **({} if forecasts.ewma is None else {EWMA: forecasts.ewma[part].log_score(y)}),
     }
 
 
@@ -218,6 +221,8 @@ def density_scores(sums: FloatArray, retained: FloatArray) -> dict[str, FloatArr
             "cov95_raw": column("inside_95_raw") / retained,
             "nlpd_raw": column("log_loss_raw") / retained,
             "crps_raw": column("crps_raw") / retained,
+            "nlpd_ewma": column(EWMA) / retained,
+            "nlpd_gain_over_ewma": (column(EWMA) - column("log_loss")) / retained,
         }
 
 
@@ -229,7 +234,7 @@ def gated_scores(sums: FloatArray, density: bool, raw: bool) -> dict[str, FloatA
         scores[f"{name}_gain"] = scores[name] - scores[name][..., :1]
     if density:
         found = density_scores(sums, scores["retained"])
-        scores |= found if raw else {name: values for name, values in found.items() if not name.endswith("_raw")}
+        scores |= found if raw else {name: values for name, values in found.items() if not name.endswith(("_raw", "_ewma"))}
     return scores
 
 

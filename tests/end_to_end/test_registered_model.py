@@ -92,6 +92,8 @@ def test_the_regression_model_gives_the_same_numbers_in_a_new_process(trained, p
     assert columns["snr"] == pytest.approx(np.abs(expected.mean) / expected.std, rel=1e-4, abs=1e-5)
     assert columns["upper_95"] - columns["mean"] == pytest.approx(1.96 * expected.std, rel=1e-3)
     assert columns["mean"] - columns["lower_68"] == pytest.approx(expected.std, rel=1e-2)
+    assert columns["scale"] == pytest.approx(expected.distribution.scale, rel=1e-4)
+    assert columns["p_zero"] == pytest.approx(expected.distribution.zero)
     assert found["columns"]["class"] == class_of(expected.mean, 0.0).tolist()
     assert found["columns"]["class_name"] == [CLASS_NAMES[number] for number in found["columns"]["class"]]
     assert str(lake.mlflow) in found["from"]  # its own copy of the code, not this checkout's

@@ -96,6 +96,7 @@ def write_gated_evaluation(lake: Lake, profile: Profile, key: ModelKey) -> Evalu
         bootstrap=bootstrap(profile),
         p=loss.p,
         w_max=loss.w_max,
+        latency_ns=profile.labels.latency_us * 1000,
     )
     paths = []
     if "mu" in predictions.column_names:

@@ -42,6 +42,7 @@ def findings(inputs: ReportInputs, scores: Scores) -> list[Finding]:
     return [
         _data(inputs, scores),
         _coverage(scores, horizons),
+        _sharpness(scores, horizons),
         _gating(scores, horizons),
         _where_not(inputs, scores),
     ]
@@ -124,6 +125,27 @@ def _coverage(scores: Scores, horizons: Sequence[int]) -> Finding:
     undecided = all(verdict == "undecided" for verdict in verdicts)
     tone = "good" if all(nominal) else "mixed" if any(nominal) else "plain" if undecided else "bad"
     return Finding("Is coverage nominal?", [*sentences, RULE], tone)
+
+
+def _sharpness(scores: Scores, horizons: Sequence[int]) -> Finding:
+    """Whether a learned distribution is worth more than an EWMA of what happened."""
+    heading, parts, gains = "Is the learned distribution better than an EWMA?", [], []
+    for horizon in horizons:
+        key = (POOLED, horizon, REGRESSION, "percentile", 0, "nlpd_gain_over_ewma")
+        gain, bounds = scores.get(*key), scores.bounds(*key)
+        if gain is not None:
+            parts.append(f"{gain:+.3f} at {horizon} s" + (f" ({bounds[0]:+.3f} to {bounds[1]:+.3f})" if bounds else ""))
+            gains.append(bounds is not None and bounds[0] > 0)
+    if not parts:
+        return Finding(heading, ["No recalibrated regression head was evaluated."])
+    sentences = [
+        "The reference learns nothing: its scale and its probability of no move are EWMAs of the outcomes known at each forecast. "
+        f"The published distribution gains {_listed(parts)} nats per forecast over it."
+    ]
+    if all(gains):
+        return Finding(heading, sentences, "good")
+    sentences.append("Where the interval includes zero, the learned scale buys nothing that an EWMA does not give.")
+    return Finding(heading, sentences, "mixed" if any(gains) else "bad")
 
 
 def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:

@@ -102,6 +102,8 @@ CALIBRATION_ROWS = (
     ("cov95_raw", "95 % coverage of the head, before recalibration", three_places),
     ("nlpd", "NLPD (nats per tick)", three_places),
     ("nlpd_raw", "NLPD of the head, before recalibration", three_places),
+    ("nlpd_ewma", "NLPD of an EWMA of absolute errors with the same kind of tails", three_places),
+    ("nlpd_gain_over_ewma", "What the learned distribution gains over that EWMA", three_places),
     ("crps", "CRPS (ticks)", general),
 )
 

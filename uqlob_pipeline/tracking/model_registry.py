@@ -116,7 +116,19 @@ def signature(config: dict[str, Any], objective: str) -> Any:
     shapes = {name: ((-1, *array.shape[1:]), array.dtype) for name, array in input_example(config).items()}
     inputs = Schema([TensorSpec(np.dtype(dtype), shape, name) for name, (shape, dtype) in shapes.items()])
     doubles = {
-        "regression": ("mean", "std", "lower_68", "upper_68", "lower_95", "upper_95", "snr"),
+        "regression": (
+            "mean",
+            "std",
+            "lower_68",
+            "upper_68",
+            "lower_95",
+            "upper_95",
+            "snr",
+            "p_zero",
+            "location",
+            "scale",
+            "dof",
+        ),
         "classification": ("p_down", "p_up", "p_stationary", "confidence"),
     }[objective]
     columns = [ColSpec(DataType.double, name) for name in doubles]

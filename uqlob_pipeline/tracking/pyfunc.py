@@ -14,13 +14,14 @@ import torch
 from mlflow.exceptions import MlflowException
 
 from uqlob_models.checkpoints import load_members
-from uqlob_models.metrics import CLASS_NAMES, class_of, interval_width
+from uqlob_models.metrics import CLASS_NAMES, class_of
 from uqlob_models.prediction import predict_instances
 from uqlob_models.tokens import VOCABULARY
 
 
 class ServedModel(mlflow.pyfunc.PythonModel):
-    """Regression: mean, std, intervals, SNR, in ticks, and class. Classification: class probabilities, confidence, class.
+    """Regression: mean, std, intervals, SNR and the distribution's parameters, in ticks, and class. Classification: class
+    probabilities, confidence, class.
 
     The regression mean is classified by the label rule with the parameter `threshold`, in ticks: below it in size the class is
     stationary. Without it (0) the class is up or down, by the sign of the mean.
@@ -44,11 +45,13 @@ class ServedModel(mlflow.pyfunc.PythonModel):
         return self._regression(found, threshold)
 
     def _regression(self, found: Any, threshold: float) -> pd.DataFrame:
-        columns = {"mean": found.mean, "std": found.std}
+        columns, whole = {"mean": found.mean, "std": found.std}, found.distribution
         for level in (0.68, 0.95):
-            half = interval_width(level) * found.std
-            columns |= {f"lower_{level * 100:.0f}": found.mean - half, f"upper_{level * 100:.0f}": found.mean + half}
+            lower, upper = whole.interval(level)
+            columns |= {f"lower_{level * 100:.0f}": lower, f"upper_{level * 100:.0f}": upper}
         columns["snr"] = np.abs(found.mean) / found.std
+        # What uqlob_models.recalibration.OnlineCalibrator takes, in a process that learns the outcomes.
+        columns |= {"p_zero": whole.zero, "location": whole.location, "scale": whole.scale, "dof": whole.dof}
         return pd.DataFrame(columns | _class_columns(class_of(found.mean, threshold)))
 
     def _classification(self, found: Any) -> pd.DataFrame:
