@@ -139,7 +139,7 @@ def _sharpness(scores: Scores, horizons: Sequence[int]) -> Finding:
     if not parts:
         return Finding(heading, ["No recalibrated regression head was evaluated."])
     sentences = [
-        "The reference learns nothing: its scale and its probability of no move are EWMAs of the outcomes known at each forecast. "
+        "The reference learns nothing: its scale and probability of no move are EWMAs of the outcomes known at each forecast. "
         f"The published distribution gains {_listed(parts)} nats per forecast over it."
     ]
     if all(gains):
