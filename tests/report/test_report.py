@@ -388,7 +388,7 @@ def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, 
 def test_building_twice_gives_the_same_bytes_and_no_other_files(lake, report, tmp_path):
     again = build_report(inputs_of(lake), tmp_path)
     assert again.read_bytes() == report.read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["index.html", "tables"]
+    assert sorted(os.listdir(tmp_path)) == [".index.html.blake2b", "index.html", "tables"]
     for name in os.listdir(tmp_path / "tables"):
         assert (tmp_path / "tables" / name).read_bytes() == (report.parent / "tables" / name).read_bytes()
 

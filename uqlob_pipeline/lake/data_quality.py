@@ -23,6 +23,7 @@ ARROW_TYPES = {
     "double": pa.float64(),
     "bool": pa.bool_(),
 }
+MIN_EXECUTIONS_PER_PRINT = 0.5  # prints of another market or clock explain nearly nothing
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class DataQuality:
     unverifiable_messages: int
     quarantined_lines: int
     has_trades: bool
+    prints: int
+    missing_trades: int
+    executions: int
+    import_refused_lines: int
+    cut_imports: int
 
     @property
     def day(self) -> AssetDay:
@@ -57,14 +63,24 @@ class DataQuality:
             "reconnects": self.reconnects,
             "unverifiable messages": self.unverifiable_messages,
             "quarantined lines": self.quarantined_lines,
+            "lines refused at import": self.import_refused_lines,
+            "imported dumps that break off": self.cut_imports,
+            "trades missing": self.missing_trades,
         }
         lost = (
             [f"{self.lost_message_share:.1%} of the messages and {self.lost_time_share:.1%} of the time lost"]
             if self.lost_messages or self.lost_time_share >= 0.0005
             else []
         )
-        no_trades = [] if self.has_trades else ["no trades"]
-        return [*lost, *(f"{count:,} {name}" for name, count in counted.items() if count), *no_trades]
+        return [*lost, *(f"{count:,} {name}" for name, count in counted.items() if count), *self._trade_losses()]
+
+    def _trade_losses(self) -> list[str]:
+        if not self.has_trades:
+            return ["no trades"]
+        if not self.prints:
+            return ["no trade of this symbol and day"]
+        explained = self.executions / self.prints
+        return [f"trades explain {explained:.0%} of what they should"] if explained < MIN_EXECUTIONS_PER_PRINT else []
 
     def beyond_limits(self, limits: BookSettings) -> str:
         """Why the day is too damaged to be used; empty where it can be."""

@@ -114,6 +114,29 @@ def test_a_message_far_ahead_is_a_bad_line_and_does_not_move_the_stream(tmp_path
     assert len(events(lake, TODAY)) == 40
 
 
+@pytest.mark.parametrize("ahead", [DAY_NS, 23 * HOUR, 22 * HOUR, 2 * DAY_NS])
+@pytest.mark.parametrize("channel", ["level3", "book"])
+def test_one_update_stamped_on_a_later_day_moves_nothing_else_there(tmp_path: Path, channel: str, ahead: int) -> None:
+    lines = stream_from(channel, MIDNIGHT + HOUR)
+    wrong = json.loads(lines[20])
+    wrong["data"][0]["timestamp"] = stamp(MIDNIGHT + HOUR + 19_000_000 + ahead)
+    lake = Lake(tmp_path / "lake")
+    report = import_dump(lake, write_lines(tmp_path / "a.jsonl", [*lines[:20], json.dumps(wrong).encode(), *lines[20:]]))
+    expected = [] if ahead < 23 * HOUR else [21]  # on the same day nothing is moved
+    assert report.unreadable == expected
+    assert [path.name for path in (lake.root / "raw" / channel / "BTC-USD").iterdir()] == [str(TODAY.date)]
+
+
+def test_a_quiet_stream_crosses_midnight_without_a_loss(tmp_path: Path) -> None:
+    times = [MIDNIGHT - HOUR, MIDNIGHT + HOUR, MIDNIGHT + HOUR + 1, MIDNIGHT + 2 * DAY_NS]
+    lake = Lake(tmp_path / "lake")
+    report = import_dump(lake, write_lines(tmp_path / "a.jsonl", [print_at(i, t) for i, t in enumerate(times)]))
+    assert report.unreadable == [4]  # a day ahead, and nothing follows
+    ends_after_midnight = [MIDNIGHT + 2 * HOUR, MIDNIGHT + DAY_NS + HOUR]
+    prints = [print_at(i, t) for i, t in enumerate(ends_after_midnight)]
+    assert import_dump(lake, write_lines(tmp_path / "b.jsonl", prints)).unreadable == []
+
+
 def print_at(number: int, time: int) -> bytes:
     one = {"symbol": "BTC/USD", "side": "buy", "price": 1.5, "qty": 1.0, "trade_id": number, "timestamp": stamp(time)}
     return json.dumps({"channel": "trade", "type": "update", "data": [one]}).encode()

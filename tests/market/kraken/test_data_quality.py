@@ -1,13 +1,19 @@
 """What `data_quality` says of a replayed day: hand-made streams whose losses are known to the message and the millisecond."""
 
+from decimal import Decimal
+from pathlib import Path
+
 import pytest
 
-from tests.market.kraken.market_streams import DAY, SNAPSHOT, profile, write_dump
+from tests.market.kraken.market_streams import DAY, SNAPSHOT, Stream, profile, wire, write_dump
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
+from uqlob_pipeline.defs.market.checks import trades, whole_day
 from uqlob_pipeline.lake.data_quality import DataQuality, read_quality, why_refused
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, why_stale
+from uqlob_pipeline.market.importer.import_dumps import import_dumps
+from uqlob_pipeline.market.kraken.ingest_report import read_report
 
 
 def quality_of(lake: Lake, lines: list[bytes], **book: object) -> DataQuality:
@@ -83,3 +89,68 @@ def test_a_day_without_its_row_is_stale(lake: Lake) -> None:
     assert why_stale(lake, profile(), "book_events", DAY) == ""
     lake.data_quality(DAY).unlink()
     assert "data_quality" in why_stale(lake, profile(), "book_events", DAY)
+
+
+# ---- trades
+
+
+def with_prints(lake: Lake, stream: Stream, ids: list[int], *, foreign: bool = False) -> DataQuality:
+    """A day whose trade dump has a print for each id: of the stream's own deleted orders, or of another market."""
+    deleted = [one for message in stream.messages for one in message["data"][0]["bids"] if one.get("event") == "delete"]
+    price = {"price": Decimal("55.5")} if foreign else {}
+    prints = [
+        {"symbol": "BTC/USD", "side": "sell", "price": order["limit_price"], "qty": order["order_qty"]}
+        | {"trade_id": number, "timestamp": order["timestamp"]}
+        | price
+        for number, order in zip(ids, deleted, strict=False)
+    ]
+    write_dump(lake, "trade", [wire({"channel": "trade", "type": "update", "data": prints})])
+    return quality_of(lake, lines_of(stream))
+
+
+def test_trades_with_consecutive_ids_that_explain_the_executions_are_whole(lake: Lake) -> None:
+    quality = with_prints(lake, stream_of(40), list(range(100, 110)))
+    assert (quality.prints, quality.missing_trades, quality.executions) == (10, 0, 10)
+    assert quality.losses() == []
+    assert trades(read_report(lake.book_events(DAY))).passed
+
+
+def test_trades_that_were_not_recorded_are_counted(lake: Lake) -> None:
+    quality = with_prints(lake, stream_of(40), [100, 101, 105, 106])
+    assert (quality.prints, quality.missing_trades) == (4, 3)
+    assert quality.losses() == ["3 trades missing"]
+    outcome = trades(read_report(lake.book_events(DAY)))
+    assert (outcome.passed, "3 trade ids missing" in outcome.description) == (False, True)
+
+
+def test_trades_of_another_market_explain_nothing_and_are_said_to(lake: Lake) -> None:
+    quality = with_prints(lake, stream_of(40), list(range(100, 110)), foreign=True)
+    assert (quality.prints, quality.executions) == (10, 0)
+    assert quality.losses() == ["trades explain 0% of what they should"]
+    outcome = trades(read_report(lake.book_events(DAY)))
+    assert (outcome.passed, "of another market or clock" in outcome.description) == (False, True)
+
+
+def test_a_day_without_trades_fails_the_check_of_trades(lake: Lake) -> None:
+    quality_of(lake, lines_of(stream_of(20)))
+    outcome = trades(read_report(lake.book_events(DAY)))
+    assert (outcome.passed, "record or import the channel trade" in outcome.description) == (False, True)
+
+
+# ---- imports
+
+
+def test_what_an_import_refused_or_lost_belongs_to_the_day_for_ever(lake: Lake, tmp_path: Path) -> None:
+    lines = lines_of(stream_of(30))
+    source = tmp_path / "a.jsonl"
+    source.write_bytes(b"\n".join([*lines[:10], b"not a message", b'{"channel":"book","data":7}', *lines[10:], lines[-1][:40]]))
+    (report,) = import_dumps(lake, profile(), [source])
+    assert (report.unreadable, bool(report.break_reason)) == ([11, 12], True)
+    source.unlink()
+    ingest(lake, profile())
+    ingest(lake, profile())  # made again much later
+    quality = read_quality(lake, DAY)
+    assert quality is not None
+    assert (quality.import_refused_lines, quality.cut_imports, quality.quarantined_lines) == (2, 1, 0)
+    assert quality.losses() == ["2 lines refused at import", "1 imported dumps that break off", "no trades"]
+    assert not whole_day(quality, profile().book).passed

@@ -4,7 +4,7 @@ import dagster as dg
 
 from uqlob_pipeline.config.profile import BookSettings, Profile
 from uqlob_pipeline.defs.materialization import RECORDED, CheckOutcome
-from uqlob_pipeline.lake.data_quality import DataQuality, recorded_quality, remedy
+from uqlob_pipeline.lake.data_quality import MIN_EXECUTIONS_PER_PRINT, DataQuality, recorded_quality, remedy
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import MOST_NAMED
 from uqlob_pipeline.market.kraken.ingest_report import IngestReport
@@ -30,6 +30,7 @@ BOOK_EVENTS_CHECKS = [
     dg.AssetCheckSpec("whole_day", asset="book_events", description="no more is lost than the profile allows"),
     dg.AssetCheckSpec("gaps", asset="book_events", description="no long silence, no session break, nothing truncated"),
     dg.AssetCheckSpec("quarantine", asset="book_events", description="no line was unreadable"),
+    dg.AssetCheckSpec("trades", asset="book_events", description="trades are there, without gaps, and explain the executions"),
 ]
 
 
@@ -145,14 +146,27 @@ def ingest_checks(report: IngestReport, settings: BookSettings, *, verify_all: b
             + ("; they are in quarantine/ of the lake with file and line" if report.quarantined else ""),
             WARN,
         ),
+        trades(report),
     ]
+
+
+def trades(report: IngestReport) -> CheckOutcome:
+    """Without trades, or with those of another market, executions would count as cancellations without a word."""
+    foreign = report.executions_per_print < MIN_EXECUTIONS_PER_PRINT
+    text = f"{report.prints} prints, {report.missing_trades} trade ids missing between them, {report.executions} executions"
+    if not report.prints:
+        text += "; without trades no event is an execution: record or import the channel trade of the day"
+    elif foreign:
+        text += "; they explain too few of the book's events: the prints are of another market or clock"
+    passed = bool(report.prints) and not foreign and not report.missing_trades
+    return CheckOutcome("trades", passed, text, WARN, {"executions per print": round(report.executions_per_print, 3)})
 
 
 def whole_day(quality: DataQuality, limits: BookSettings) -> CheckOutcome:
     """An error where the day is refused by every table after `book_events`, a warning where something was lost."""
     beyond = quality.beyond_limits(limits)
     losses = "; ".join(quality.losses())
-    lost = bool(quality.lost_messages) or quality.lost_time_share >= 0.0005
+    lost = bool(quality.lost_messages or quality.import_refused_lines or quality.cut_imports) or quality.lost_time_share >= 0.0005
     return CheckOutcome(
         "whole_day",
         not beyond and not lost,

@@ -109,6 +109,7 @@ def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress:
         )
     record = ImportRecord(content.identity, source.name, report.lines, content.size, content.marks, report.written)
     record.obsolete, record.unstarted = sorted(obsolete - report.written.keys()), sorted(report.unstarted)
+    record.refused_lines, record.cut = len(report.unreadable), report.break_reason
     record.save(lake)
     record.remove_obsolete(lake)
     for shorter in grown:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.import_losses import import_record_path
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.dumps import read_prefix
 
@@ -40,13 +41,15 @@ class ImportRecord:
     written: dict[str, int]  # path below the lake -> lines
     obsolete: list[str] = field(default_factory=list)  # files of earlier imports of its beginning
     unstarted: list[str] = field(default_factory=list)  # streams without a snapshot
+    refused_lines: int = 0  # quarantined
+    cut: str = ""  # why it breaks off
 
     def save(self, lake: Lake) -> None:
-        with atomic_path(_record_path(lake, self.identity)) as temporary:
+        with atomic_path(import_record_path(lake, self.identity)) as temporary:
             temporary.write_text(json.dumps(asdict(self), sort_keys=True))
 
     def delete(self, lake: Lake) -> None:
-        _record_path(lake, self.identity).unlink(missing_ok=True)
+        import_record_path(lake, self.identity).unlink(missing_ok=True)
 
     def remove_obsolete(self, lake: Lake) -> None:
         """Remove the replaced files. Also called on the next import, in case the process was killed before this step."""
@@ -89,12 +92,8 @@ def _prefix_identity(source: Path, size: int) -> str:
 
 def read_records(lake: Lake) -> dict[str, ImportRecord]:
     """Records by identity. Records of an older file layout have no marks and are left out: their dumps are imported again."""
-    payloads = [json.loads(path.read_text()) for path in sorted(_record_path(lake, "").parent.glob("*.json"))]
+    payloads = [json.loads(path.read_text()) for path in sorted(import_record_path(lake, "").parent.glob("*.json"))]
     return {payload["identity"]: ImportRecord(**payload) for payload in payloads if "marks" in payload}
-
-
-def _record_path(lake: Lake, identity: str) -> Path:
-    return lake.root / "raw" / ".imports" / f"{identity}.json"
 
 
 def earlier_imports(

@@ -20,12 +20,12 @@ from uqlob_pipeline.market.importer.import_record import Content
 from uqlob_pipeline.market.importer.output_files import ImportedFiles
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.quarantine import MAX_REASON, quarantined_line
-from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead
+from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead, jumps_to_later_day
 from uqlob_pipeline.market.kraken.wire import BookChannel, lake_symbol, message_time, parse_message, time_of
 
 BOOKS = ("level3", "book")
 MAX_UNREADABLE = 1_000_000  # lines of one dump: a small archive can hold billions
-FAR_AHEAD = "its time is a day or more ahead of its stream, and no later message confirms it"
+UNCONFIRMED = "its time is on a later day than its stream, and no later message confirms it"
 
 
 class TooManyUnreadable(Exception):
@@ -115,17 +115,22 @@ class StreamsImport:
             )
 
     def _add_timed(self, key: tuple[str, str], one: _Line) -> None:
-        """Write a message to its day. One that is far ahead of its stream is held until the next one confirms its time."""
+        """Write a message to its day. One that jumps to a later day is held until the next one confirms its time."""
         held = self.held.pop(key, None)
-        if held is not None and one.time <= held.time - DAY_NS:
-            self._refuse(held.number, FAR_AHEAD)
+        latest = self._latest(key)
+        if held is not None and one.time - latest < held.time - one.time:  # nearer to the stream than to the jump
+            self._refuse(held.number, UNCONFIRMED)
         elif held is not None:  # the stream was silent for that long
             self._write(key, held)
-        latest = self.trades.get(key[1], -1) if key[0] == "trade" else self.books[key].time
-        if far_ahead(one.time, latest, int(one.message.get("received_at") or -1)):
+            latest = self._latest(key)
+        if jumps_to_later_day(one.time, latest, int(one.message.get("received_at") or -1)):
             self.held[key] = one
         else:
             self._write(key, one)
+
+    def _latest(self, key: tuple[str, str]) -> int:
+        """The latest time of a stream; -1 before its first message."""
+        return self.trades.get(key[1], -1) if key[0] == "trade" else self.books[key].time
 
     def _write(self, key: tuple[str, str], one: _Line) -> None:
         try:
@@ -211,8 +216,11 @@ class StreamsImport:
 
     def finish(self, content: Content, last_line: int) -> ImportReport:
         report = self.report
-        for held in self.held.values():
-            self._refuse(held.number, FAR_AHEAD)
+        for key, held in self.held.items():  # nothing follows: after a silence of less than a day the message is believed
+            if far_ahead(held.time, self._latest(key)):
+                self._refuse(held.number, UNCONFIRMED)
+            else:
+                self._write(key, held)
         report.unreadable = sorted(self.unreadable)
         cut_line = not content.ends_a_line and report.unreadable[-1:] == [last_line]
         if content.broken or cut_line:

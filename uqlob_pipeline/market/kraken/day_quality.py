@@ -1,11 +1,13 @@
 """The row of `data_quality` of a replayed asset-day."""
 
 from uqlob_pipeline.lake.data_quality import DataQuality
+from uqlob_pipeline.lake.import_losses import imports_of
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.market.kraken.ingest_report import IngestReport
 
 
 def quality_of(lake: Lake, day: AssetDay, report: IngestReport) -> DataQuality:
+    imports = imports_of(lake, [*lake.book_dumps(day)[1], *lake.dumps("trade", day)])
     return DataQuality(
         symbol=day.symbol,
         date=day.date,
@@ -23,4 +25,9 @@ def quality_of(lake: Lake, day: AssetDay, report: IngestReport) -> DataQuality:
         unverifiable_messages=report.unverifiable,
         quarantined_lines=report.quarantined,
         has_trades=bool(lake.dumps("trade", day)),
+        prints=report.prints,
+        missing_trades=report.missing_trades,
+        executions=report.executions,
+        import_refused_lines=sum(record.refused_lines for record in imports),
+        cut_imports=sum(bool(record.cut) for record in imports),
     )

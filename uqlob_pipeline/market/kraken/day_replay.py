@@ -71,7 +71,7 @@ class DayReplay:
         notes: list[str],
         max_bad_rate: float,
     ) -> IngestReport:
-        self.prints = read_prints(self.lake, self.warehouse, self.day, self.rules, broken, self.bad_lines)
+        self.prints, self.missing_trades = read_prints(self.lake, self.warehouse, self.day, self.rules, broken, self.bad_lines)
         with EventWriter(target) as writer:
             for file in files:
                 self._replay_file(file, broken.get(file, file), writer)
@@ -196,6 +196,8 @@ class DayReplay:
             longest_silence_s=round(count.pop("longest_silence_ns") / 1e9, 6),
             first_ts=self.first_ts if self.first_ts >= 0 else None,
             last_ts=self.last_ts if self.last_ts >= 0 else None,
+            prints=len(self.prints.ts),
+            missing_trades=self.missing_trades,
             notes=list(notes),
             **count,
         )

@@ -50,6 +50,8 @@ class IngestReport:
     crossed: int = 0
     backwards: int = 0
     executions: int = 0
+    prints: int = 0  # of the trade channel
+    missing_trades: int = 0  # ids between the first and the last that no print has
     gaps: int = 0
     longest_silence_s: float = 0.0
     recorded_seconds: float = 0.0  # from the day's first update to its last
@@ -70,6 +72,11 @@ class IngestReport:
     @property
     def seconds(self) -> float:
         return (self.last_ts - self.first_ts) / 1e9 if self.first_ts is not None and self.last_ts is not None else 0.0
+
+    @property
+    def executions_per_print(self) -> float:
+        """Near 1 where the prints are this market's; 0 where they explain no price of the book."""
+        return self.executions / self.prints if self.prints else 0.0
 
     @property
     def lost_messages(self) -> int:

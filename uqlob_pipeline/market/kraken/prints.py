@@ -19,8 +19,8 @@ from uqlob_pipeline.market.kraken.wire import wire_symbol
 
 def read_prints(
     lake: Lake, warehouse: Warehouse, day: AssetDay, rules: Rules, broken: dict[Path, Path], bad_lines: BadLines
-) -> Prints:
-    """All prints of the asset-day by time and trade id, without duplicates from overlapping dumps."""
+) -> tuple[Prints, int]:
+    """All prints of the asset-day by time and trade id, without duplicates from overlapping dumps; and how many are missing."""
     found = [np.empty((5, 0), np.int64)]
     for file in lake.dumps("trade", day):
         found.append(_read_file(warehouse, day, rules, file, broken.get(file, file), bad_lines))
@@ -28,8 +28,18 @@ def read_prints(
     prints = prints[:, np.lexsort(prints[::-1])]
     first = np.ones(prints.shape[1], bool)
     first[1:] = (prints[:, 1:] != prints[:, :-1]).any(axis=0)
-    ts, _, maker_side, ticks, lots = (column[first] for column in prints)
-    return Prints(ts, maker_side.astype(np.uint8), ticks, lots)
+    ts, trade_id, maker_side, ticks, lots = (column[first] for column in prints)
+    return Prints(ts, maker_side.astype(np.uint8), ticks, lots), missing_trades(trade_id)
+
+
+def missing_trades(trade_id: np.ndarray) -> int:
+    """How many trades lie between the first and the last and were not recorded: Kraken numbers a symbol's trades one by one.
+
+    Sources without ids give the same number to many prints; of those nothing can be said.
+    """
+    if not len(trade_id) or len(np.unique(trade_id)) < len(trade_id):
+        return 0
+    return int(trade_id.max() - trade_id.min()) + 1 - len(trade_id)
 
 
 def _read_file(warehouse: Warehouse, day: AssetDay, rules: Rules, file: Path, readable: Path, bad_lines: BadLines) -> np.ndarray:

@@ -3,6 +3,7 @@
 import datetime as dt
 
 DAY_NS = 86_400 * 10**9
+MIDNIGHT_SILENCE_NS = 10 * 10**9  # a stream that crosses midnight within this time of its last message does not jump
 
 
 def date_of(day: int) -> dt.date:
@@ -23,3 +24,12 @@ def far_ahead(time: int, stream: int, *clocks: int) -> bool:
     A stream's first message (`stream` is -1) is accepted, because the machine's own clock may be wrong too.
     """
     return stream >= 0 and time >= max(stream, *clocks, -1) + DAY_NS
+
+
+def jumps_to_later_day(time: int, stream: int, received_at: int) -> bool:
+    """Whether a message's time is on a later day than its stream and its receiver's clock, and well ahead of both.
+
+    One such timestamp, if wrong, would move the rest of the day to the next day's file.
+    """
+    latest = max(stream, received_at)
+    return stream >= 0 and time // DAY_NS > latest // DAY_NS and time > latest + MIDNIGHT_SILENCE_NS
