@@ -81,3 +81,12 @@ def test_a_lake_is_current_when_no_partition_has_a_reason() -> None:
     assert missing_days(current) == []
     for why in (MISSING, "made by other code"):
         assert not LakeStatus("lake", "demo", 1, {"book_events": {day(0): "", day(1): why}}, [], []).is_current
+
+
+def test_a_report_that_cannot_be_written_is_refused_in_a_line(tmp_path: Path) -> None:
+    """As on a read-only lake: the tests may run as root, whom no permission stops, so a file stands in the way."""
+    (tmp_path / "report").write_text("a file")
+    shown = CliRunner().invoke(app, ["report", "--lake", str(tmp_path)])
+    assert (shown.exit_code, shown.output.count("\n")) == (1, 1)
+    assert f"the report cannot be written: {tmp_path / 'report'}: File exists" in shown.output
+    assert "uqlob report --output" in shown.output

@@ -39,6 +39,7 @@ def import_dumps(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.lake.atomic_files import sweep_temporaries
     from uqlob_pipeline.lake.available_days import left_out
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.market.importer import import_dumps as importer
@@ -50,6 +51,7 @@ def import_dumps(
         raise typer.BadParameter(f"{format_name!r} is not one of {', '.join(FORMAT_NAMES)}", param_hint="'--format'")
     try:
         settings, target = load_profile(profile), Lake(lake)
+        sweep_temporaries(target.root)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

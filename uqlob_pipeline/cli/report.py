@@ -18,6 +18,7 @@ def report(
     from rich.console import Console
 
     from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.lake.file_hashes import DamagedFile
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.lake.staleness import NotReady
     from uqlob_pipeline.report.build import write_report
@@ -27,7 +28,18 @@ def report(
         settings = load_profile(profile)
         with console.status("report") as status:
             done = write_report(Lake(lake), settings, output, progress=lambda step: status.update(f"report: {step}"))
-    except (ProfileError, NotReady) as error:
+    except OSError as error:
+        where = error.filename or output or Lake(lake).report
+        console.print(
+            f"the report cannot be written: {where}: {error.strerror or error}. "
+            "Choose a directory that you may write to with uqlob report --output",
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(1) from None
+    except (ProfileError, NotReady, DamagedFile) as error:
         console.print(f"[red]{error}[/red]")
         raise typer.Exit(2 if isinstance(error, ProfileError) else 1) from None
     for sentence in done.inputs.missing():

@@ -120,6 +120,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     # Imported here to keep Dagster out of the start of other commands.
     from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
     from uqlob_pipeline.defs.orphaned_runs import end_orphaned_runs
+    from uqlob_pipeline.lake.atomic_files import owner_only
     from uqlob_pipeline.tracking.client import Tracking
     from uqlob_pipeline.tracking.store import NO_TELEMETRY
 
@@ -155,7 +156,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
         signal.signal(end_signal, _interrupt)
     try:
         for name, command in commands.items():
-            with open(logs / f"{name}.log", "ab") as log:
+            with open(logs / f"{name}.log", "ab", opener=owner_only) as log:
                 processes[name] = subprocess.Popen(  # noqa: S603
                     command, stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
                 )

@@ -1,6 +1,7 @@
 """Atomic writes: a file is written under a temporary name in its own directory and renamed, so that readers see a whole file."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.lake.file_hashes import hash_record, next_hashes
+from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
 
 ABANDONED_SECONDS = 86_400
+SPILL = ".duckdb_spill"
 
 
 @contextmanager
@@ -42,13 +45,23 @@ def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] |
         pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd", write_page_checksum=True)
 
 
+def owner_only(path: str, flags: int) -> int:
+    """An opener for files that may hold account data, such as lines of a capture that could not be read."""
+    return os.open(path, flags, 0o600)
+
+
 def temporary_beside(path: Path) -> Path:
     """A name in the directory of `path` that says which process writes it."""
     return path.with_name(f".{path.name}.{file_mark()}-{os.urandom(4).hex()}.tmp")
 
 
+def scratch_directory(lake: Lake) -> Path:
+    """Where this process puts what nobody else reads; named after it, so that it can be swept once it is gone."""
+    return lake.root / f"{SPILL}-{file_mark()}"
+
+
 def sweep_temporaries(directory: Path) -> int:
-    """Remove what killed processes left behind.
+    """Remove what killed processes left behind: temporary files, scratch directories and unfinished directories.
 
     A temporary whose process ran here goes once that process is gone. Of another machine's or container's process nothing can
     be seen from here: its temporaries go when nobody has written to them for a day.
@@ -60,6 +73,11 @@ def sweep_temporaries(directory: Path) -> int:
             gone = _untouched_for_a_day(leftover)
         if gone:
             leftover.unlink(missing_ok=True)
+            swept += 1
+    for leftover in [*directory.glob(f"{SPILL}*"), *directory.rglob(".partial-*")]:
+        gone = file_mark_has_ended(leftover.name.removeprefix(f"{SPILL}-"))
+        if gone or (gone is None and _untouched_for_a_day(leftover)):
+            shutil.rmtree(leftover, ignore_errors=True)
             swept += 1
     return swept
 

@@ -143,10 +143,5 @@ class Lake:
         return self.root / "report"
 
     @property
-    def spill(self) -> Path:
-        """Where DuckDB spills what does not fit its memory limit."""
-        return self.root / ".duckdb_spill"
-
-    @property
     def mlflow(self) -> Path:
         return self.root / "mlflow"

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from uqlob_pipeline.config.profile import DuckDBSettings
-from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.atomic_files import atomic_path, scratch_directory
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import PROVENANCE_KEY, Provenance
@@ -42,12 +42,11 @@ class Warehouse:
     @contextmanager
     def connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A fresh in-memory connection within the profile's limits, spilling inside the lake."""
-        self.lake.spill.mkdir(parents=True, exist_ok=True)
         connection = duckdb.connect(
             config={
                 "memory_limit": self.settings.memory_limit,
                 "threads": self.settings.threads,
-                "temp_directory": str(self.lake.spill),
+                "temp_directory": str(scratch_directory(self.lake)),
                 "autoinstall_known_extensions": False,
             }
         )

@@ -1,6 +1,7 @@
 """Writes `paper_report` from the tables of the lake, with its provenance and staleness."""
 
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -45,10 +46,13 @@ def write_report(
     lake: Lake, profile: Profile, output: Path | None = None, progress: Callable[[str], None] | None = None
 ) -> ReportDone:
     """Write the page from the tables of the lake; NotReady if no model has been evaluated."""
+    directory = output or lake.report
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory):  # a directory that cannot be written fails here, not after minutes of drawing
+        pass
     provenance, inputs = expected_provenance(lake, profile, "paper_report", None), report_inputs(lake, profile)
     if not inputs.evaluations:
         raise NotReady(f"paper_report: no model is evaluated in {lake.root}. Materialise gated_evaluation for some models first")
-    directory = output or lake.report
     page = build_report(inputs, directory, bootstrap=bootstrap(profile), progress=progress)
     with atomic_path(directory / REPORT_PROVENANCE, hashed=True) as temporary:
         temporary.write_text(

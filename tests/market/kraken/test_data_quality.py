@@ -147,6 +147,8 @@ def test_what_an_import_refused_or_lost_belongs_to_the_day_for_ever(lake: Lake, 
     (report,) = import_dumps(lake, profile(), [source])
     assert (report.unreadable, bool(report.break_reason)) == ([11, 12], True)
     source.unlink()
+    (kept,) = (lake.root / "quarantine" / "import").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600  # a line that nobody could read may hold account data
     ingest(lake, profile())
     ingest(lake, profile())  # made again much later
     quality = read_quality(lake, DAY)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from uqlob_pipeline.config.profile import Profile, check_symbol
-from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.atomic_files import atomic_path, owner_only
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
 from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE, BookStream, stream_from_lake
 from uqlob_pipeline.market.importer.formats.recognition import Dump
@@ -235,7 +235,7 @@ class StreamsImport:
 
     def _quarantine(self, numbers: set[int]) -> None:
         kept = self.lake.root / "quarantine" / "import" / f"{self.identity}.jsonl"
-        with atomic_path(kept) as temporary, open(temporary, "w") as out:
+        with atomic_path(kept) as temporary, open(temporary, "w", opener=owner_only) as out:
             for number, line in read_lines(self.source):
                 if number in numbers:
                     out.write(quarantined_line(str(self.source), number, line, self.unreadable[number]))

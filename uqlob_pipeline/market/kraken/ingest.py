@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from uqlob_pipeline.config.profile import Instrument, Profile
-from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.atomic_files import atomic_path, scratch_directory
 from uqlob_pipeline.lake.data_quality import write_quality
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
@@ -44,8 +44,8 @@ def write_book_events(
     check_instrument(lake, warehouse, day, instrument)
     rules = _rules(profile, instrument, day, channel, verify_all)
     broken: dict[Path, Path] = {}
-    lake.spill.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=lake.spill) as scratch:
+    scratch_directory(lake).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=scratch_directory(lake)) as scratch:
         while True:
             try:
                 with atomic_path(lake.book_events(day), hashed=True) as temporary:

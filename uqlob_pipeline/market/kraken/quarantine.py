@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.atomic_files import atomic_path, owner_only
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
@@ -52,7 +52,7 @@ def quarantine(lake: Lake, day: AssetDay, bad_lines: BadLines, max_bad_rate: flo
         kept.unlink(missing_ok=True)
         return
     places: dict[Channel, list[str]] = {}
-    with atomic_path(kept) as temporary, open(temporary, "w") as out:
+    with atomic_path(kept) as temporary, open(temporary, "w", opener=owner_only) as out:
         for file, rows in bad_lines.rows.items():
             for line, text in lines_at(file, rows[:MAX_QUARANTINED]):
                 places.setdefault(bad_lines.channels[file], []).append(f"{file.name} line {line}")
