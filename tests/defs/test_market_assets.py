@@ -39,7 +39,7 @@ def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
     assert shown["checksums failed"].value == 0
     assert "data:image/png" in shown["day"].value
     checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
-    names = "recorded checksums verifiable two_sided_book time_runs_forward sessions_in_order own_day whole_day gaps quarantine"
+    names = "checksums gaps own_day quarantine recorded sessions_in_order time_runs_forward trades two_sided_book verifiable whole_day"
     assert checks == dict.fromkeys(names.split(), True)
 
 
@@ -155,12 +155,24 @@ def test_late_data_changes_the_version_of_its_day_alone(lake: Lake, resources: d
         ({"sessions": 2}, "gaps", "WARN"),
         ({"truncated_files": ["a"]}, "gaps", "WARN"),
         ({"quarantined": 1}, "quarantine", "WARN"),
+        ({"prints": 0, "executions": 0}, "trades", "WARN"),
+        ({"executions": 40}, "trades", "WARN"),
+        ({"missing_trades": 1}, "trades", "WARN"),
     ],
 )
 def test_each_check_fails_for_its_own_reason_and_blocks_only_where_the_data_would_be_wrong(
     fields: dict, check: str, severity: str
 ) -> None:
-    report = IngestReport(**{"channel": "level3", "rows": 10_000, "sessions": 1, "lines": 10_000, "messages": 10_000, **fields})
+    whole = {
+        "channel": "level3",
+        "rows": 10_000,
+        "sessions": 1,
+        "lines": 10_000,
+        "messages": 10_000,
+        "prints": 100,
+        "executions": 98,
+    }
+    report = IngestReport(**{**whole, **fields})
     outcomes = {outcome.name: outcome for outcome in ingest_checks(report, BookSettings())}
     assert [name for name, outcome in outcomes.items() if not outcome.passed] == [check]
     assert outcomes[check].severity.value == severity

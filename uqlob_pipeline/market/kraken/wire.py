@@ -18,6 +18,7 @@ MAX_LINE_BYTES = 1 << 26  # a level-3 snapshot of depth 1000 has several MB; Duc
 MAX_NUMBER_TEXT = 64  # characters of a price or quantity
 MAX_WHOLE_DIGITS = 18  # digits before the point
 _DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _decode = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).raw_decode
 
 
@@ -52,6 +53,8 @@ def scaled_integer(text: str) -> tuple[int, int]:
     """
     if len(text) > MAX_NUMBER_TEXT:
         raise ValueError(f"a number of {len(text)} characters: {text[:MAX_NUMBER_TEXT]}...")
+    if not _NUMBER.fullmatch(text):  # int and Decimal also take an empty fraction, underscores and other scripts' digits
+        raise ValueError(f"{text!r} is not a number")
     whole, _, fraction = text.partition(".")
     decimals = len(fraction)
     try:
