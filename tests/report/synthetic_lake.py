@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tests.economics.made_orders import random_trades
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, multiplier_table
+from uqlob_pipeline.config.economics import KRAKEN_SPOT, EconomicsSettings
 from uqlob_pipeline.devtools.bench.metric_speed import TAU, Y_REF, synthetic_predictions
+from uqlob_pipeline.economics.evaluation import evaluate_trades
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
@@ -20,7 +23,11 @@ PARAMETERS = [
     {"part": "D-TABL", "shape": "", "parameters": 268_356},
     {"part": "total, regression", "shape": "", "parameters": 1_225_222},
 ]
-SETTINGS = {"labels": {"alpha": 0.25, "horizons_s": [5, 10]}, "training": {"seed": 42, "note": "<script>alert('no')</script>"}}
+SETTINGS = {
+    "economics": {"latency_ms": 5.0, "sizes": [0.1]},
+    "labels": {"alpha": 0.25, "horizons_s": [5, 10]},
+    "training": {"seed": 42, "note": "<script>alert('no')</script>"},
+}
 
 
 def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int = 3000, permuted: bool = False) -> Lake:
@@ -48,6 +55,12 @@ def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int 
             y_ref=Y_REF,
             bootstrap=Bootstrap(replicates=100),
         )
+        orders = random_trades(index)
+        write_parquet(orders, lake.by_model("trades", key))
+        worth = evaluate_trades(
+            orders, key, EconomicsSettings(tiers=KRAKEN_SPOT[::9]), Bootstrap(block_seconds=60, replicates=50)
+        )
+        write_parquet(worth, lake.by_model("economic_evaluation", key))
         write_evaluation(lake, key, tables, Provenance("gated_evaluation", "1", "s").metadata())
     for name, table in dataset_tables(symbols, horizons).items():
         write_parquet(table, lake.dataset_profile / f"{name}.parquet")

@@ -7,6 +7,7 @@ import typer
 
 from uqlob_pipeline.cli.demo import demo
 from uqlob_pipeline.cli.download_command import download
+from uqlob_pipeline.cli.economics import economics
 from uqlob_pipeline.cli.import_command import import_dumps
 from uqlob_pipeline.cli.materialize import materialize
 from uqlob_pipeline.cli.model_command import model
@@ -45,6 +46,7 @@ app.command("import")(import_dumps)
 app.command()(record)
 app.command()(materialize)
 app.command()(status)
+app.command()(economics)
 app.command()(report)
 app.command()(ui)
 app.command()(demo)

@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
@@ -32,6 +31,8 @@ from pydantic import (
 )
 
 from uqlob_models.config import TrainingConfig
+from uqlob_pipeline.config.economics import EconomicsSettings
+from uqlob_pipeline.config.section import Section
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error types, of a model and of a dataclass
 TICK_DECIMALS = 8  # the replay computes with prices in 10^-8
@@ -51,10 +52,6 @@ def check_symbol(symbol: str) -> str:
 
 
 Symbol = Annotated[str, AfterValidator(check_symbol)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Instrument(Section):
@@ -198,7 +195,7 @@ class LabelSettings(Section):
     y_ref: Literal["median", "paper"] = Field(
         "median", description="median: of |y| over y != 0 in training; paper: the printed value"
     )
-    y_ref_paper: dict[Symbol, dict[int, float]] = {}
+    y_ref_paper: dict[Symbol, dict[int, float]] = Field(default_factory=dict)
     max_null_share: float = Field(0.5, ge=0, le=1)
     regime_shift_pp: float = Field(15.0, gt=0, description="a class share this far from the training share raises a warning")
 
@@ -268,6 +265,7 @@ class Profile(Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationSettings = EvaluationSettings()
     level3_csv: Level3Csv = Level3Csv()
+    economics: EconomicsSettings = EconomicsSettings()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "Profile":
@@ -278,6 +276,11 @@ class Profile(Section):
             raise ValueError(
                 f"training.encoder.window_length is {self.training.encoder.window_length}, "
                 f"but features.window is {self.features.window}: they must be equal"
+            )
+        if self.economics.patience_s >= min(self.evaluation.horizons_s):
+            raise ValueError(
+                f"economics.patience_s = {self.economics.patience_s} must be below every horizon of evaluation.horizons_s: "
+                "an order must be filled before its position is closed"
             )
         if self.labels.y_ref == "paper":
             for symbol in self.instruments:

@@ -4,6 +4,7 @@ import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.automation import new_dumps, yesterday
+from uqlob_pipeline.defs.economics import assets as economics
 from uqlob_pipeline.defs.evaluation import assets as evaluation
 from uqlob_pipeline.defs.features import assets as features
 from uqlob_pipeline.defs.instance import terminal_logger
@@ -19,7 +20,7 @@ from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.tracking.client import Tracking
 
-TABLE_ASSETS = [*market.ASSETS, *features.ASSETS, *labels.ASSETS, *models.ASSETS, *evaluation.ASSETS]
+TABLE_ASSETS = [*market.ASSETS, *features.ASSETS, *labels.ASSETS, *models.ASSETS, *evaluation.ASSETS, *economics.ASSETS]
 
 
 def build_assets(profile: Profile) -> list[dg.AssetsDefinition | dg.SourceAsset]:

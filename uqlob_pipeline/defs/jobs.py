@@ -20,7 +20,14 @@ from uqlob_pipeline.lake.table_registry import REGISTRY
 DAY_ASSETS = ["book_events", "window_prices", "event_features", "window_labels"]
 FIT_ASSETS = ["token_bins", "label_thresholds", "feature_scales"]
 TRAIN_ASSETS = ["encoder", "uq_regression", "uq_classification"]
-EVALUATE_ASSETS = ["predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"]
+EVALUATE_ASSETS = [
+    "predictions",
+    "calibrated_predictions",
+    "threshold_multiplier",
+    "gated_evaluation",
+    "trades",
+    "economic_evaluation",
+]
 
 ingest = dg.define_asset_job(
     "ingest", selection=DAY_ASSETS, description="New asset-days from dumps to labels, with the present fits."
@@ -30,7 +37,7 @@ fit = dg.define_asset_job(
 )
 train = dg.define_asset_job("train", selection=TRAIN_ASSETS, description="Encoder and both heads of a symbol and horizon.")
 evaluate = dg.define_asset_job(
-    "evaluate", selection=EVALUATE_ASSETS, description="Predictions, k* and gated evaluation of a model."
+    "evaluate", selection=EVALUATE_ASSETS, description="Predictions, k*, gated evaluation and economics of a model."
 )
 report = dg.define_asset_job(
     "report", selection=["dataset_profile", "paper_report"], description="The dataset tables and the report."

@@ -14,6 +14,7 @@ from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.report_inputs import read_forecasts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
     from uqlob_models.evaluation import EvaluationTables
@@ -37,6 +38,18 @@ def evaluation_figures(lake: Lake, key: ModelKey, tables: "EvaluationTables", si
         intervals = figures.figure_prediction_intervals(forecasts, key.symbol, key.horizon_s, simulated=simulated)
         drawn["prediction_intervals"] = intervals
     return drawn
+
+
+def economics_figures(key: ModelKey, table: "pa.Table", profile: Profile) -> dict[str, "Figure"]:
+    """Break-even fee by gate, and what latency, size and waiting do, for one model."""
+    test, settings = pl.DataFrame(table).filter(split="test"), profile.economics
+    latency, size, simulated = settings.latency_ms, settings.sizes[0], profile.simulated
+    return {
+        "break_even_fee": figures.figure_break_even(test, latency_ms=latency, size=size, simulated=simulated),
+        "economic_sweeps": figures.figure_sweeps(
+            test, latency_ms=latency, size=size, horizon_s=key.horizon_s, simulated=simulated
+        ),
+    }
 
 
 def write_figures(lake: Lake, key: ModelKey, drawn: dict[str, "Figure"]) -> list[Path]:

@@ -6,11 +6,9 @@ file and the row of its `data-value`.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import jinja2
 import polars as pl
@@ -21,30 +19,15 @@ from uqlob_pipeline.lake.atomic_files import atomic_path, write_parquet
 from uqlob_pipeline.report import data_tables, figures
 from uqlob_pipeline.report import result_tables as tables
 from uqlob_pipeline.report.cells import Scores, View
+from uqlob_pipeline.report.economics_part import economics_items
 from uqlob_pipeline.report.market_tables import market_comparison, market_view
 from uqlob_pipeline.report.paper import paper
+from uqlob_pipeline.report.picture import Picture
 from uqlob_pipeline.report.plain_summary import cards, findings
 from uqlob_pipeline.report.pooling import CombinedTables, combine
 from uqlob_pipeline.report.report_inputs import ReportInputs
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure on the page, with its caption."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-
-    @property
-    def address(self) -> str:
-        return "data:image/svg+xml;base64," + base64.b64encode(figures.svg(self.figure)).decode()
 
 
 @dataclass(frozen=True)
@@ -93,6 +76,8 @@ def report_tables(inputs: ReportInputs, pooled_scores: pa.Table) -> dict[str, pa
     if {"dataset", "thresholds"} <= set(inputs.dataset_tables):
         compared = market_comparison({name: pl.DataFrame(table) for name, table in inputs.dataset_tables.items()})
         found["market"] = compared.to_arrow()
+    if inputs.economics:
+        found["economic_evaluation"] = pa.concat_tables([table for _, table in sorted(inputs.economics.items())])
     if inputs.multipliers:
         sweeps = []
         for (symbol, horizon), sweep in sorted(inputs.multipliers.items()):
@@ -122,6 +107,8 @@ def _sections(inputs: ReportInputs, combined: CombinedTables, scores: Scores) ->
         if symbol != symbols[0]:  # the first symbol is in the first section
             by_symbol += _forecast_pictures(inputs, [symbol], single=False)
     yield Section("symbols", "Symbol by symbol", by_symbol)
+    if inputs.economics:
+        yield Section("economics", "What is it worth?", list(economics_items(inputs)))
     yield Section("data", "Data and labels", list(_data(inputs, scores)))
     yield Section("model", "Model and settings", list(_model(inputs)))
 

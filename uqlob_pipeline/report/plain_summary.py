@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from uqlob_models.coverage import NOMINAL_LEVELS, RULE, Verdict, coverage_verdict
 from uqlob_models.evaluation import HEADS, POOLED, REGRESSION
+from uqlob_pipeline.economics.evaluation import PAYS, verdict
+from uqlob_pipeline.report import economics_part
 from uqlob_pipeline.report.cells import Cell, Heading, Scores, View, label, signed, two_places
 from uqlob_pipeline.report.figures.style import HEAD_NAMES
 from uqlob_pipeline.report.paper import printed
@@ -44,6 +48,7 @@ def findings(inputs: ReportInputs, scores: Scores) -> list[Finding]:
         _coverage(scores, horizons),
         _sharpness(scores, horizons),
         _gating(scores, horizons),
+        *([_worth(inputs)] if inputs.economics else []),
         _where_not(inputs, scores),
     ]
 
@@ -182,6 +187,24 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
     below += [Heading(f"change ({scores.interval})"), Heading("Verdict", 1, "group left")]
     tone = "good" if skilled == len(rows) else "mixed" if skilled else "plain" if unknown == len(rows) else "bad"
     return Finding("The effect of gating", sentences, tone, View("gating-verdict", "", "", [above, below], rows))
+
+
+def _worth(inputs: ReportInputs) -> Finding:
+    """At which fee tier, if any, acting pays, and what the forecasts are worth to somebody who trades anyway."""
+    sentences, paying, saved = [], 0, 0
+    for (symbol, horizon), table in sorted(inputs.economics.items()):
+        said = verdict([row for row in table.to_pylist() if row["split"] == "test"])
+        paying += said.startswith(PAYS)
+        sentences.append(f"{symbol} at {horizon} s: {said}.")
+        saving = economics_part.savings(pl.DataFrame(table))
+        if not saving.is_empty() and saving["gross_bps"][0] is not None:
+            row = saving.row(0, named=True)
+            bounds = "" if row["gross_lower"] is None else f" ({row['gross_lower']:.2f} to {row['gross_upper']:.2f})"
+            saved += (row["gross_lower"] or 0) > 0
+            waits = f"waiting when the {row['head']} head says so (gate {row['gate']})"
+            sentences.append(f"Whoever must trade anyway saves {row['gross_bps']:.2f} bps{bounds} per order by {waits}.")
+    tone = "good" if paying == len(inputs.economics) else "mixed" if paying or saved else "bad"
+    return Finding("What is it worth?", sentences, tone)
 
 
 def _skill(bounds: tuple[float, float] | None) -> tuple[str, bool]:

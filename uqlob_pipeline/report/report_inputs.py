@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from uqlob_models.evaluation import HEADS, EvaluationTables
+from uqlob_pipeline.economics.vocabulary import ECONOMICS, TRADES
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, read_evaluation, read_whole
@@ -31,6 +32,8 @@ class ReportInputs:
     evaluations: Mapping[tuple[str, int], EvaluationTables]
     forecasts: Mapping[tuple[str, int], pl.DataFrame] = field(default_factory=dict)  # regression head's test rows
     multipliers: Mapping[tuple[str, int], pa.Table] = field(default_factory=dict)
+    economics: Mapping[tuple[str, int], pa.Table] = field(default_factory=dict)
+    chosen_orders: Mapping[tuple[str, int], pl.DataFrame] = field(default_factory=dict)  # of the best tier, on the test days
     dataset_tables: Mapping[str, pa.Table] = field(default_factory=dict)
     parameters: Sequence[Mapping[str, Any]] | None = None  # rows of part, shape and parameters
     hyperparameters: Mapping[str, Any] | None = None
@@ -61,6 +64,8 @@ class ReportInputs:
             sentences.append(f"No {', '.join(missing_tables).replace('_', ' ')} table: materialise `dataset_profile`.")
         if not self.multipliers:
             sentences.append("No sweep of k*: materialise `threshold_multiplier`.")
+        if not self.economics:
+            sentences.append("Nothing on what acting is worth: materialise `trades` and `economic_evaluation`.")
         if not self.forecasts:
             sentences.append("No single forecasts to draw: materialise `calibrated_predictions`.")
         sentences += [_stale_in_words(table, reasons) for table, reasons in self.stale.items() if reasons]
@@ -75,6 +80,9 @@ def read_report_inputs(lake: Lake, symbols: Sequence[str], horizons_s: Sequence[
     """All tables that the lake has for the report. Forecasts, which are only drawn, are read for one horizon per symbol."""
     keys = [ModelKey(symbol, horizon) for symbol in symbols for horizon in horizons_s]
     evaluations = {(key.symbol, key.horizon_s): found for key in keys if (found := read_evaluation(lake, key)) is not None}
+    economics = {(key.symbol, key.horizon_s): path for key in keys if (path := lake.by_model(ECONOMICS, key)).exists()}
+    worth = {model: read_whole(path) for model, path in economics.items()}
+    orders = {model: _chosen_orders(lake.by_model(TRADES, ModelKey(*model)), table) for model, table in worth.items()}
     sweeps = {(key.symbol, key.horizon_s): path for key in keys if (path := lake.by_model(MULTIPLIER, key)).exists()}
     drawn = {}
     for symbol in symbols:
@@ -89,8 +97,20 @@ def read_report_inputs(lake: Lake, symbols: Sequence[str], horizons_s: Sequence[
         evaluations=evaluations,
         forecasts={key: table for key, table in drawn.items() if table is not None},
         multipliers={key: read_whole(path) for key, path in sweeps.items()},
+        economics=worth,
+        chosen_orders={model: found for model, found in orders.items() if found is not None},
         dataset_tables={name: read_whole(path) for name, path in dataset_tables(lake).items()},
     )
+
+
+def _chosen_orders(trades: Path, evaluation: pa.Table) -> pl.DataFrame | None:
+    """The test orders of the head, gate and policy that the calibration half chose at the last tier, the cheapest."""
+    chosen = pl.DataFrame(evaluation).filter(pl.col("chosen") & (pl.col("split") == "test") & pl.col("tier").is_not_null())
+    if chosen.is_empty() or not trades.exists():
+        return None
+    columns = ["t", "lots", "filled", "gross_bps", "entry_maker", "exit_maker"]
+    wanted = {name: chosen[name][-1] for name in ("split", "head", "gate", "policy", "latency_ms", "size")}
+    return pl.scan_parquet(verified(trades), hive_partitioning=False).filter(**wanted).select(columns).collect()
 
 
 def _stale_in_words(table: str, reasons: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.economics.vocabulary import ECONOMICS, TRADES
 from uqlob_pipeline.lake.file_hashes import file_hash, read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
@@ -23,6 +24,9 @@ from uqlob_pipeline.tracking.model_registry import registered_name
 
 if TYPE_CHECKING:
     import dagster as dg
+
+    from uqlob_pipeline.economics.evaluation import EconomicsDone
+    from uqlob_pipeline.economics.trades import TradesDone
 
 CONTEXTS = {"train": "training", "validation": "selection"}
 
@@ -259,6 +263,25 @@ def evaluation_written(
             head.metrics(own)
             head.deliver(now=True)
     return run.url
+
+
+def trades_written(tracking: Tracking, key: ModelKey, done: "TradesDone", origin: Origin) -> str | None:
+    """Counts alone: the table may hold millions of rows, and the lake has it."""
+    run = tracking.open(tracking.model(key))
+    run.metrics({f"{TRADES}/orders": done.orders, f"{TRADES}/filled": done.filled, f"{TRADES}/lots": done.lots})
+    return _finish(run, origin, done.provenance, deliver=False)
+
+
+def economics_written(
+    tracking: Tracking, lake: Lake, key: ModelKey, done: "EconomicsDone", figures: list[Path], origin: Origin, log: LogFn
+) -> str | None:
+    run = tracking.open(tracking.model(key), log=log)
+    run.artifact(lake.by_model(ECONOMICS, key), ECONOMICS)
+    for figure in figures:
+        run.artifact(figure, "figures")
+    run.metrics(done.headline)
+    run.tags({"economics.verdict": done.verdict})
+    return _finish(run, origin, done.provenance, deliver=True)
 
 
 def report_written(tracking: Tracking, directory: Path, provenance: Provenance, origin: Origin, log: LogFn) -> str | None:

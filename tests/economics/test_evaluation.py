@@ -1,0 +1,106 @@
+"""The figures of `economic_evaluation`, worked out by hand."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.economics.made_orders import order, trades
+from uqlob_models.bootstrap import Bootstrap
+from uqlob_pipeline.config.economics import EconomicsSettings, FeeTier
+from uqlob_pipeline.economics.evaluation import SCHEMA, evaluate_trades, gaining_controls, own_rows, verdict
+from uqlob_pipeline.economics.vocabulary import MAKER_CROSS, MUST_TRADE, SELL, TAKER
+from uqlob_pipeline.lake.layout import ModelKey
+
+KEY = ModelKey("BTC-USD", 5)
+SETTINGS = EconomicsSettings(
+    tiers=(FeeTier(name="low", taker_bps=4, maker_bps=1), FeeTier(name="high", taker_bps=1, maker_bps=0)),
+    gates=(0,),
+    sizes=(0.1,),
+    latencies_ms=(5.0,),
+)
+
+
+def evaluated(rows: list[dict[str, object]], replicates: int = 0) -> list[dict[str, object]]:
+    table = evaluate_trades(trades(rows), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=replicates))
+    assert table.schema == SCHEMA
+    return table.to_pylist()
+
+
+def test_a_taker_pays_its_fee_twice() -> None:
+    low, high = evaluated([order(0), order(1, gross_bps=-4.0, other_gross_bps=0.0, side=SELL, mid_5s=9_990.0)])
+    assert (low["tier"], low["orders"], low["filled"], low["fill_rate"]) == ("low", 2, 2, 1.0)
+    assert (low["gross_bps"], low["fees_bps"], low["net_bps"]) == (3.0, 8.0, -5.0)
+    assert (high["gross_bps"], high["fees_bps"], high["net_bps"]) == (3.0, 2.0, 1.0)
+    assert low["break_even_bps"] == 1.5
+    assert low["oracle_bps"] == (10 + 0) / 2
+    assert low["random_bps"] == (10 - 14 - 4 + 0) / 4
+    assert (high["total_net_bps"], high["drawdown_bps"]) == (2.0, 6.0)
+    assert low["holding_s"] == 5.0
+    assert low["turnover_lots"] == 40.0
+    assert low["markout_1s_bps"] == pytest.approx((4 - 4) / 2)
+    assert low["markout_5s_bps"] == pytest.approx((12 + 10) / 2)
+
+
+def test_partial_fills_weigh_by_what_was_filled_and_missed_orders_only_count_for_the_fill_rate() -> None:
+    maker = {"policy": MAKER_CROSS, "entry_maker": True}
+    half = order(0, filled=5, **maker)
+    missed = order(1, filled=0, gross_bps=None, entry_price=None, exit_price=None, signal_bps=20.0, other_filled=0, **maker)
+    whole = order(2, gross_bps=1.0, signal_bps=3.0, exit_maker=0.5, **maker)
+    low, _ = evaluated([half, missed, whole])
+    assert (low["orders"], low["filled"], low["fill_rate"]) == (3, 2, pytest.approx(2 / 3))
+    assert low["gross_bps"] == pytest.approx((0.5 * 10 + 1 * 1) / 1.5)
+    assert low["fees_bps"] == pytest.approx((0.5 * (1 + 4) + 1 * (1.5 * 1 + 0.5 * 4)) / 1.5)
+    assert (low["signal_filled_bps"], low["signal_missed_bps"], low["adverse_selection_bps"]) == (7.5, 20.0, 12.5)
+
+
+def test_must_trade_has_no_fee_hurdle() -> None:
+    (row,) = evaluated([order(0, policy=MUST_TRADE, gross_bps=0.5), order(1, policy=MUST_TRADE, gross_bps=0.1)])
+    assert (row["tier"], row["gross_bps"], row["net_bps"], row["break_even_bps"]) == (None, 0.3, 0.3, None)
+
+
+def test_bounds_come_from_blocks_of_time() -> None:
+    rng = np.random.default_rng(0)
+    gross = rng.normal(3, 2, 400)
+    rows = [order(number, gross_bps=value, other_gross_bps=-value) for number, value in enumerate(gross)]
+    low, high = evaluated(rows, replicates=400)
+    half = 1.96 * gross.std() / 20
+    assert low["gross_lower"] == pytest.approx(gross.mean() - half, abs=0.08)
+    assert low["net_upper"] == pytest.approx(gross.mean() - 8 + half, abs=0.08)
+    assert high["break_even_lower"] == pytest.approx(high["gross_lower"] / 2)  # type: ignore[operator]
+
+
+def _both_splits(calibration: dict[str, float], test: dict[str, float]) -> pa.Table:
+    """Thirty orders of each policy in both splits, each with the given result."""
+    rows = []
+    for split, results, start in (("calibration", calibration, 0), ("test", test, 1_000)):
+        for policy, value in results.items():
+            maker = policy != TAKER
+            rows += [
+                order(start + n, split=split, policy=policy, gross_bps=value + 0.01 * (n % 5), entry_maker=maker)
+                for n in range(30)
+            ]
+    return evaluate_trades(trades(rows), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+
+
+def test_what_the_calibration_half_chose_is_judged_on_the_test_days_whatever_is_best_there() -> None:
+    table = _both_splits({TAKER: 3.0, MAKER_CROSS: 1.0}, {TAKER: 1.0, MAKER_CROSS: 20.0})
+    chosen = [row for row in own_rows(table, SETTINGS).to_pylist() if row["chosen"]]
+    # At the tier "low" the maker loses less on the calibration half (1 - 5 > 3 - 8), at "high" the taker (3 - 2 > 1 - 1).
+    assert [(row["tier"], row["policy"]) for row in chosen] == [("low", MAKER_CROSS), ("high", TAKER)]
+    said = verdict(own_rows(table, SETTINGS).to_pylist())
+    assert said.startswith("acting pays from the tier low on: +15.0")
+
+
+def test_the_verdict_says_plainly_that_nothing_is_left() -> None:
+    table = _both_splits({TAKER: 1.0}, {TAKER: 1.0})
+    assert verdict(own_rows(table, SETTINGS).to_pylist()).startswith("acting pays at no tier; the best, high: -0.98 bps")
+    few = evaluate_trades(trades([order(0)]), KEY, SETTINGS, Bootstrap(replicates=0))
+    assert verdict(own_rows(few, SETTINGS).to_pylist()).startswith("too few fills on the calibration half")
+
+
+def test_a_random_side_that_gains_is_reported() -> None:
+    gaining = [order(n, gross_bps=1.0 + 0.1 * (n % 3), other_gross_bps=1.0) for n in range(30)]
+    table = evaluate_trades(trades(gaining), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    assert gaining_controls(table) == ["gate 0, 5 ms"]
+    losing = [order(n, gross_bps=1.0, other_gross_bps=-1.5) for n in range(30)]
+    assert gaining_controls(evaluate_trades(trades(losing), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))) == []

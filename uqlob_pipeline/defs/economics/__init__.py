@@ -1,0 +1,1 @@
+"""The economics group: what acting on the forecasts is worth."""
