@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -27,7 +26,7 @@ from tests.end_to_end.tiny_market import HOURS, SYMBOL, day
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.automation import CHANNELS, new_dumps
 from uqlob_pipeline.defs.jobs import DAY_ASSETS
-from uqlob_pipeline.defs.partitions import asset_day_key
+from uqlob_pipeline.defs.partitions import asset_day_key, symbol_partition_key
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.lake.warehouse import Warehouse
@@ -42,7 +41,6 @@ from uqlob_pipeline.lake.layout import Lake
 
 defs = build_defs(load_profile(), Lake())
 """
-IN_PROCESS: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
 
 
 def record(lake: Lake, *numbers: int) -> None:
@@ -76,7 +74,9 @@ def lake(tmp_path: Path, profile: Profile, instance: dg.DagsterInstance, monkeyp
     for number in (0, 1):
         partition = asset_day_key(day(number))
         assert tiny_market.run(made, profile, instance, "book_events", "window_prices", partition=partition).success
-    assert tiny_market.run(made, profile, instance, "token_bins", "label_thresholds", partition=SYMBOL).success
+    assert tiny_market.run(
+        made, profile, instance, "token_bins", "label_thresholds", partition=symbol_partition_key(SYMBOL)
+    ).success
     return made
 
 
@@ -105,7 +105,7 @@ def backfill(workspace: WorkspaceProcessContext, name: str, *numbers: int) -> Pa
         all_partitions=False,
         title=None,
         description=None,
-        run_config=IN_PROCESS,
+        run_config={},
     )
     instance.add_backfill(asked)
     for _ in range(6):

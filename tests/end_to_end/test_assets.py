@@ -17,7 +17,7 @@ from tests.end_to_end.tiny_market import ASSETS, BY_MODEL, KEY, SYMBOL, day, mod
 from uqlob_models.checkpoints import load_model
 from uqlob_models.prediction import predict_regression
 from uqlob_pipeline.config.profile import load_profile
-from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, days_of_model
+from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, mapping
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.provenance import read_provenance
@@ -331,8 +331,11 @@ def test_models_depend_on_every_day_and_fit_of_their_symbol():
         "label_thresholds",
     }
     assert node.pools == {"gpu"}
-    partitions = Partitions.of(load_profile("demo"))
+    settings = load_profile("demo")
+    partitions = Partitions.of(settings)
     asset_days, models = partitions.day, partitions.model
     one = asset_days.subset_with_partition_keys([asset_day_key(day(0))])
+    days_of_model = mapping(settings, "model", "day", ("train", "validation"))
+    assert days_of_model is not None
     fed = days_of_model.get_downstream_partitions_for_partitions(one, asset_days, models).get_partition_keys()
     assert {str(key) for key in fed} == {str(key) for key in models.get_partition_keys() if SYMBOL in str(key)}

@@ -8,7 +8,7 @@ import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.defs.build_defs import build_assets, build_resources
-from uqlob_pipeline.defs.partitions import asset_day_key, model_partition_key
+from uqlob_pipeline.defs.partitions import asset_day_key, model_partition_key, symbol_partition_key
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.market.simulator import MarketSettings
 
@@ -147,9 +147,9 @@ def ingest(lake: Lake, profile: Profile, instance: dg.DagsterInstance) -> None:
         "dagster/asset_partition_range_end": asset_day_key(day(DAYS - 1)),
     }
     assert run(lake, profile, instance, "book_events", "window_prices", tags=tags).success
-    assert run(lake, profile, instance, "token_bins", "label_thresholds", partition=SYMBOL).success
+    assert run(lake, profile, instance, "token_bins", "label_thresholds", partition=symbol_partition_key(SYMBOL)).success
     assert run(lake, profile, instance, "event_features", "window_labels", tags=tags).success
-    assert run(lake, profile, instance, "feature_scales", partition=SYMBOL).success
+    assert run(lake, profile, instance, "feature_scales", partition=symbol_partition_key(SYMBOL)).success
 
 
 def model_partition() -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import EvaluationSettings, FeatureSettings, Instrument, LabelSettings, Profile, Span, Splits
+from uqlob_pipeline.lake.data_quality import DataQuality, write_quality
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance
@@ -69,6 +70,29 @@ def put(lake: Lake, asset_day: AssetDay, events: Sequence[Event]) -> None:
     pq.write_table(table, path)
     provenance = Provenance("book_events", "test", "test", {"content": file_hash(path)})
     pq.write_table(table.replace_schema_metadata(provenance.metadata()), path)
+    write_quality(lake, whole_quality(asset_day, len(events)), provenance)
+
+
+def whole_quality(asset_day: AssetDay, messages: int) -> DataQuality:
+    """The quality of a day on which nothing was lost."""
+    return DataQuality(
+        symbol=asset_day.symbol,
+        date=asset_day.date,
+        channel="level3",
+        messages=messages,
+        lost_messages=0,
+        lost_message_share=0.0,
+        recorded_seconds=86_400.0,
+        lost_seconds=0.0,
+        lost_time_share=0.0,
+        sessions=1,
+        reconnects=0,
+        checksums_verified=messages,
+        checksums_failed=0,
+        unverifiable_messages=0,
+        quarantined_lines=0,
+        has_trades=True,
+    )
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

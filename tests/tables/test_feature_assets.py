@@ -11,7 +11,7 @@ from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.defs.build_defs import build_assets
 from uqlob_pipeline.defs.features.checks import event_features_checks
 from uqlob_pipeline.defs.labels.checks import label_faults, window_labels_checks
-from uqlob_pipeline.defs.partitions import asset_day_key
+from uqlob_pipeline.defs.partitions import asset_day_key, symbol_partition_key
 from uqlob_pipeline.defs.staleness_checks import STALENESS_CHECKS
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import read_provenance
@@ -66,11 +66,11 @@ def runs(lake, chosen, instance) -> dict[str, dg.ExecuteInProcessResult]:
     """Everything materialised once, the asset-days in one run each table."""
     days = [key(number) for number in range(DAYS)]
     order = {
-        "token_bins": [SYMBOL],
+        "token_bins": [symbol_partition_key(SYMBOL)],
         "event_features": days,
-        "feature_scales": [SYMBOL],
+        "feature_scales": [symbol_partition_key(SYMBOL)],
         "window_prices": days,
-        "label_thresholds": [SYMBOL],
+        "label_thresholds": [symbol_partition_key(SYMBOL)],
         "window_labels": days,
         "dataset_profile": [],
     }
@@ -141,7 +141,7 @@ def test_column_descriptions_match_the_files(runs, lake):
 
 def test_a_missing_training_day_fails_the_fit_with_what_to_do(lake, chosen, instance):
     longer = profile(train_days=9)
-    result = run(lake, longer, instance, "token_bins", SYMBOL, raise_on_error=False)
+    result = run(lake, longer, instance, "token_bins", symbol_partition_key(SYMBOL), raise_on_error=False)
     assert not result.success
     (failure,) = [event for event in result.all_events if event.is_step_failure]
     said = failure.step_failure_data.user_failure_data.description

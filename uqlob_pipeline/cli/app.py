@@ -11,6 +11,7 @@ from uqlob_pipeline.cli.economics import economics
 from uqlob_pipeline.cli.import_command import import_dumps
 from uqlob_pipeline.cli.materialize import materialize
 from uqlob_pipeline.cli.model_command import model
+from uqlob_pipeline.cli.predict import predict
 from uqlob_pipeline.cli.report import report
 from uqlob_pipeline.cli.simulate import simulate_app
 from uqlob_pipeline.cli.status import status
@@ -45,6 +46,7 @@ app.command()(download)
 app.command("import")(import_dumps)
 app.command()(record)
 app.command()(materialize)
+app.command()(predict)
 app.command()(status)
 app.command()(economics)
 app.command()(report)

@@ -34,18 +34,11 @@ def _run_demo(workplace: Workplace) -> None:
     settings, place = workplace.profile, workplace.lake
     if settings.simulation is None:
         raise ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
-    from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
+    from uqlob_pipeline.cli.simulate import market_of
+    from uqlob_pipeline.market.simulator import simulate_day
 
     sweep_temporaries(place.root)
-    chosen = settings.simulation
-    market = MarketSettings(
-        seed=chosen.seed,
-        hours=chosen.hours,
-        events_per_second=chosen.events_per_second,
-        signal=chosen.signal,
-        regime=chosen.regime,
-        shift=chosen.shift,
-    )
+    market = market_of(settings.simulation)
     days = [(symbol, day) for symbol in settings.symbols for day in settings.days(symbol, "train", "validation", "test")]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     events = 0

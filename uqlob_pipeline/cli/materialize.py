@@ -22,7 +22,7 @@ class Verify(Enum):
     ALL = "all"
 
 
-def _split(text: str | None) -> tuple[str, ...]:
+def split_words(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
@@ -56,14 +56,14 @@ def materialize(
         from uqlob_pipeline.cli.planning import Choice
 
         try:
-            seconds = tuple(int(horizon.removesuffix("s")) for horizon in _split(horizons))
+            seconds = tuple(int(horizon.removesuffix("s")) for horizon in split_words(horizons))
         except ValueError as error:
             raise typer.BadParameter(f"horizons are seconds such as 5,10, not {horizons}") from error
         run(
             workplace,
             Choice(
-                assets=_split(select),
-                symbols=_split(symbols),
+                assets=split_words(select),
+                symbols=split_words(symbols),
                 first=first.date() if first else None,
                 last=last.date() if last else None,
                 horizons=seconds,

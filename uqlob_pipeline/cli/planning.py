@@ -15,7 +15,7 @@ from uqlob_pipeline.lake.data_quality import remedy, why_refused
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import provenance_on_disk, why_stale
 from uqlob_pipeline.lake.table import Key, Table
-from uqlob_pipeline.lake.table_registry import ASSET_TABLES, keys_of, verified_all
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, keys_of, verified_all
 
 BOOK_EVENTS = "book_events"
 
@@ -104,8 +104,9 @@ def nothing_to_do(lake: Lake, profile: Profile, choice: Choice) -> str:
 
 def legs(choice: Choice) -> list[list[Table]]:
     """The chosen tables in the DAG's order, those together that have the same grain and so can share a run."""
-    chosen = [table for table in ASSET_TABLES if not choice.assets or table.name in choice.assets]
-    return [list(leg) for _, leg in itertools.groupby(chosen, key=lambda table: table.grain)]
+    known = [*ASSET_TABLES, *(table for table in ON_REQUEST if table.name in choice.assets)]
+    chosen = [table for table in known if not choice.assets or table.name in choice.assets]
+    return [list(leg) for _, leg in itertools.groupby(chosen, key=lambda table: (table.grain, table.on_request))]
 
 
 def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> list[Run]:
@@ -113,7 +114,10 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
     symbols = list(choice.symbols) or profile.symbols
     horizons = list(choice.horizons) or list(profile.evaluation.horizons_s)
     by_tables: dict[tuple[str, ...], dict[Key, str]] = {}
-    for key in keys_of(leg[0], symbols, chosen_days(lake, profile, choice), horizons):
+    days_of_leg = chosen_days(lake, profile, choice)
+    if leg[0].on_request:
+        days_of_leg = [day for day in days_of_leg if day.date >= profile.splits.test.first]
+    for key in keys_of(leg[0], symbols, days_of_leg, horizons):
         damaged = isinstance(key, AssetDay) and bool(why_refused(lake, profile, key))
         for place, table in enumerate(leg):
             if damaged and table.name != BOOK_EVENTS:  # said by `days_not_taken`
@@ -134,7 +138,7 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
 
 def check_choice(profile: Profile, choice: Choice) -> None:
     """Refuse what the profile or the DAG lacks while nothing has run yet."""
-    known = [table.name for table in ASSET_TABLES]
+    known = [table.name for table in (*ASSET_TABLES, *ON_REQUEST)]
     unknown = set(choice.assets) - set(known)
     if unknown:
         raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from uqlob_pipeline.config.profile import Profile, ProfileError, SimulationSettings, load_profile
+from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.simulator.market_settings import BOOK_DEPTHS, LEVEL3_DEPTHS, DayWritten, Faults, MarketSettings
 from uqlob_pipeline.market.simulator.symbol_specs import SYMBOLS
 
@@ -20,6 +22,13 @@ simulate_app = typer.Typer(add_completion=False)
 def simulate(
     context: typer.Context,
     symbols: Annotated[str, typer.Option(help=f"Comma-separated, or 'all'. Known: {', '.join(SYMBOLS)}.")] = "BTC-USD",
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Continue the market of this profile after its last recorded day: its symbols and market settings; --days alone "
+            "is read beside it."
+        ),
+    ] = None,
     start: Annotated[str, typer.Option(help="First UTC day, YYYY-MM-DD.")] = "2026-01-05",
     days: Annotated[int, typer.Option(min=1, help="How many days, one after another.")] = 1,
     hours: Annotated[float, typer.Option(help="Hours per day, more than 0 and up to 24.")] = 24.0,
@@ -65,8 +74,12 @@ def simulate(
     goes to latent/, never into a dump.
 
     Example: uqlob simulate --symbols BTC-USD,ETH-USD --start 2026-01-05 --days 10 --hours 2
+    Three more days of the demo: uqlob simulate --profile demo --days 3
     """
     if context.invoked_subcommand is not None:
+        return
+    if profile is not None:
+        _continue_market(profile, Lake(lake), days)
         return
     try:
         first = dt.date.fromisoformat(start)
@@ -82,6 +95,35 @@ def simulate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     run([(name, first + dt.timedelta(days=day)) for name in names for day in range(days)], settings, lake)
+
+
+def market_of(chosen: SimulationSettings) -> MarketSettings:
+    """The market of a profile."""
+    return MarketSettings(
+        seed=chosen.seed,
+        hours=chosen.hours,
+        events_per_second=chosen.events_per_second,
+        signal=chosen.signal,
+        regime=chosen.regime,
+        shift=chosen.shift,
+    )
+
+
+def next_days(lake: Lake, profile: Profile, count: int) -> list[tuple[str, dt.date]]:
+    """The days after the last recorded one, of every symbol of the profile."""
+    recorded = [day.date for day in lake.recorded_days() if day.symbol in profile.instruments]
+    first = max(recorded) + dt.timedelta(days=1) if recorded else profile.first_day
+    return [(symbol, first + dt.timedelta(days=number)) for symbol in profile.symbols for number in range(count)]
+
+
+def _continue_market(name: str, lake: Lake, days: int) -> None:
+    try:
+        profile = load_profile(name)
+    except ProfileError as error:
+        raise typer.BadParameter(str(error), param_hint="'--profile'") from None
+    if profile.simulation is None:
+        raise typer.BadParameter(f"profile '{profile.name}' has no [simulation]: take demo", param_hint="'--profile'")
+    run(next_days(lake, profile, days), market_of(profile.simulation), lake.root)
 
 
 @simulate_app.command()

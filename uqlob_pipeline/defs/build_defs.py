@@ -3,6 +3,7 @@
 import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.alerts import failure_alert
 from uqlob_pipeline.defs.automation import new_dumps, yesterday
 from uqlob_pipeline.defs.economics import assets as economics
 from uqlob_pipeline.defs.evaluation import assets as evaluation
@@ -23,9 +24,10 @@ from uqlob_pipeline.tracking.client import Tracking
 TABLE_ASSETS = [*market.ASSETS, *features.ASSETS, *labels.ASSETS, *models.ASSETS, *evaluation.ASSETS, *economics.ASSETS]
 
 
-def build_assets(profile: Profile) -> list[dg.AssetsDefinition | dg.SourceAsset]:
-    partitions = Partitions.of(profile)
-    return [market.raw_dumps(partitions), *(asset.build(partitions) for asset in TABLE_ASSETS)]
+def build_assets(profile: Profile, lake: Lake | None = None) -> list[dg.AssetsDefinition | dg.SourceAsset]:
+    """The assets of a profile; their dates end at the last day that is recorded in the lake or planned."""
+    partitions = Partitions.of(profile, lake)
+    return [market.raw_dumps(partitions), *(asset.build(profile, partitions) for asset in TABLE_ASSETS)]
 
 
 def build_resources(profile: Profile, lake: Lake) -> dict[str, object]:
@@ -39,11 +41,12 @@ def build_resources(profile: Profile, lake: Lake) -> dict[str, object]:
 
 def build_defs(profile: Profile, lake: Lake) -> dg.Definitions:
     return dg.Definitions(
-        assets=build_assets(profile),
+        assets=build_assets(profile, lake),
         asset_checks=[every_day_is_whole, *STALENESS_CHECKS, lake_is_intact],
         jobs=[*JOBS, verify_lake],
         schedules=[yesterday, weekly_verification],
-        sensors=[new_dumps],
+        sensors=[new_dumps, failure_alert],
         resources=build_resources(profile, lake),
         loggers={"terminal": terminal_logger},
+        executor=dg.in_process_executor,  # a process per step would cost more than most steps; pools hold here too
     )

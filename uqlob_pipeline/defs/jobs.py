@@ -10,7 +10,7 @@ from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.utils import make_new_backfill_id
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, model_partition_key
+from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, model_partition_key, symbol_partition_key
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.staleness import stale_with_downstream
@@ -48,7 +48,9 @@ def partition_key(key: Key) -> str | None:
     """A partition of the registry as Dagster names it."""
     if isinstance(key, AssetDay):
         return asset_day_key(key)
-    return model_partition_key(key) if isinstance(key, ModelKey) else key
+    if isinstance(key, ModelKey):
+        return model_partition_key(key)
+    return symbol_partition_key(key) if key is not None else None
 
 
 @dg.op(description="Requests one backfill of every partition that is missing or stale. The daemon runs it in the DAG's order.")
@@ -64,10 +66,10 @@ def request_backfill(context: dg.OpExecutionContext, lake: dg.ResourceParam[Lake
     if not any(stale.values()):
         context.log.info("everything is current")
         return
-    partitions = Partitions.of(profile)
+    partitions = Partitions.of(profile, lake)
     subsets: dict[dg.AssetKey, PartitionsSubset] = {}
     for table, keys in stale.items():
-        definition = partitions.of_grain(REGISTRY[table].grain)
+        definition = partitions.of_table(REGISTRY[table])
         if definition is not None and keys:
             subsets[dg.AssetKey(table)] = definition.subset_with_partition_keys([str(partition_key(key)) for key in keys])
     unpartitioned = {dg.AssetKey(table) for table, keys in stale.items() if None in keys}

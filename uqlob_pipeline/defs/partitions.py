@@ -1,4 +1,9 @@
-"""Asset-days, symbols and models as Dagster partitions, and how one maps to the other."""
+"""Asset-days, symbols and models as Dagster partitions, and how one maps to the other.
+
+Mappings follow the splits of the profile: a fit depends on the training days, a model on training and validation days, and
+only predictions on test days. A new test day therefore selects no training. The dates end at the last day that is recorded or
+planned, so that a finished data set has no empty partitions after its end.
+"""
 
 import datetime as dt
 import warnings
@@ -6,30 +11,38 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.lake.layout import AssetDay, ModelKey
-from uqlob_pipeline.lake.table import Grain
+from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.lake.available_days import recorded_partitions
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.table import Grain, Table
 
 SYMBOL, DATE, HORIZON = "symbol", "date", "horizon"
+FITTED_ON, TRAIN = "fitted_on", "train"  # a second dimension lets a mapping choose the days that a fit reads
 
-with warnings.catch_warnings():
-    # Dagster marks mappings between dimensions as beta; the version is pinned and a test holds what they map.
-    warnings.simplefilter("ignore", dg.BetaWarning)
-    of_symbol = dg.MultiToSingleDimensionPartitionMapping(partition_dimension_name=SYMBOL)
-    days_of_model = dg.MultiPartitionMapping(
-        {
-            SYMBOL: dg.DimensionPartitionMapping(SYMBOL, dg.IdentityPartitionMapping()),
-            DATE: dg.DimensionPartitionMapping(HORIZON, dg.AllPartitionMapping()),
-        }
-    )
 
-# From the grain of a table to the grain of its input; other pairs take Dagster's default.
-MAPPINGS: dict[tuple[Grain, Grain], dg.PartitionMapping] = {
-    ("day", "symbol"): of_symbol,
-    ("symbol", "day"): of_symbol,
-    ("model", "symbol"): of_symbol,
-    ("model", "day"): days_of_model,
-}
+def _days_of(profile: Profile, splits: tuple[SplitName, ...]) -> list[str]:
+    return [day.isoformat() for split in splits for day in getattr(profile.splits, split).days()]
+
+
+def mapping(profile: Profile, grain: Grain, source: Grain, splits: tuple[SplitName, ...] = ()) -> dg.PartitionMapping | None:
+    """How the partitions of a table map to those of its input; None takes Dagster's default."""
+    if grain == "all" or (grain == source != "day"):
+        return None
+    same_symbol = dg.DimensionPartitionMapping(SYMBOL, dg.IdentityPartitionMapping())
+    own = {"day": DATE, "symbol": FITTED_ON, "model": HORIZON}
+    chosen: dg.PartitionMapping = dg.AllPartitionMapping()
+    if source == "day":
+        split_days = dg.SpecificPartitionsPartitionMapping(_days_of(profile, splits))
+        chosen = dg.TimeWindowPartitionMapping() if grain == "day" else split_days
+    with warnings.catch_warnings():
+        # Dagster marks mappings between dimensions as beta; the version is pinned and a test holds what they map.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.MultiPartitionMapping({SYMBOL: same_symbol, own[source]: dg.DimensionPartitionMapping(own[grain], chosen)})
+
+
+def last_day(profile: Profile, lake: Lake) -> dt.date:
+    """The last day that is recorded or planned."""
+    return max([profile.splits.test.last, *(day.date for day in recorded_partitions(lake, profile))])
 
 
 @dataclass(frozen=True)
@@ -37,19 +50,29 @@ class Partitions:
     """The partitions of a profile by grain."""
 
     day: dg.MultiPartitionsDefinition
-    symbol: dg.StaticPartitionsDefinition
+    new_day: dg.MultiPartitionsDefinition  # the days after the validation split
+    symbol: dg.MultiPartitionsDefinition
     model: dg.MultiPartitionsDefinition
 
     @classmethod
-    def of(cls, profile: Profile) -> "Partitions":
+    def of(cls, profile: Profile, lake: Lake | None = None) -> "Partitions":
+        """Without a lake the dates end yesterday."""
         symbols = dg.StaticPartitionsDefinition(profile.symbols)
-        dates = dg.DailyPartitionsDefinition(start_date=profile.first_day.isoformat(), end_offset=0)
+        after = (last_day(profile, lake) + dt.timedelta(days=1)).isoformat() if lake is not None else None
+        dates = dg.DailyPartitionsDefinition(start_date=profile.first_day.isoformat(), end_date=after)
+        new_dates = dg.DailyPartitionsDefinition(start_date=profile.splits.test.first.isoformat(), end_date=after)
         horizons = dg.StaticPartitionsDefinition([f"{h}s" for h in profile.evaluation.horizons_s])
-        asset_days = dg.MultiPartitionsDefinition({SYMBOL: symbols, DATE: dates})
-        return cls(asset_days, symbols, dg.MultiPartitionsDefinition({SYMBOL: symbols, HORIZON: horizons}))
+        return cls(
+            dg.MultiPartitionsDefinition({SYMBOL: symbols, DATE: dates}),
+            dg.MultiPartitionsDefinition({SYMBOL: symbols, DATE: new_dates}),
+            dg.MultiPartitionsDefinition({SYMBOL: symbols, FITTED_ON: dg.StaticPartitionsDefinition([TRAIN])}),
+            dg.MultiPartitionsDefinition({SYMBOL: symbols, HORIZON: horizons}),
+        )
 
-    def of_grain(self, grain: Grain) -> dg.PartitionsDefinition | None:
-        return None if grain == "all" else getattr(self, grain)
+    def of_table(self, table: Table) -> dg.PartitionsDefinition | None:
+        if table.on_request:
+            return self.new_day
+        return None if table.grain == "all" else getattr(self, table.grain)
 
 
 def _dimensions(context: dg.AssetExecutionContext, key: str) -> dict[str, str]:
@@ -70,10 +93,12 @@ def asset_day_key(day: AssetDay) -> dg.MultiPartitionKey:
 
 def partition_of(context: dg.AssetExecutionContext) -> ModelKey | str:
     """The symbol or the model of a run."""
-    if not isinstance(context.assets_def.partitions_def, dg.MultiPartitionsDefinition):
-        return context.partition_key
     parts = _dimensions(context, context.partition_key)
-    return ModelKey(parts[SYMBOL], int(parts[HORIZON].removesuffix("s")))
+    return ModelKey(parts[SYMBOL], int(parts[HORIZON].removesuffix("s"))) if HORIZON in parts else parts[SYMBOL]
+
+
+def symbol_partition_key(symbol: str) -> dg.MultiPartitionKey:
+    return dg.MultiPartitionKey({SYMBOL: symbol, FITTED_ON: TRAIN})
 
 
 def model_partition_key(key: ModelKey) -> dg.MultiPartitionKey:

@@ -12,9 +12,9 @@ import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.materialization import DAYS_PER_RUN, Done, materialize_days, materialize_one
-from uqlob_pipeline.defs.partitions import MAPPINGS, Partitions, partition_of
+from uqlob_pipeline.defs.partitions import Partitions, mapping, partition_of
 from uqlob_pipeline.lake.layout import AssetDay, Lake
-from uqlob_pipeline.lake.table import Table
+from uqlob_pipeline.lake.table import Input, Table
 from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.tracking.client import Tracking
@@ -51,7 +51,7 @@ class TableAsset:
     observe: Callable[[Lake, AssetDay], dg.AssetObservation] | None
     options: dict[str, Any]
 
-    def build(self, partitions: Partitions) -> dg.AssetsDefinition:
+    def build(self, profile: Profile, partitions: Partitions) -> dg.AssetsDefinition:
         table = self.table
 
         def compute(
@@ -75,8 +75,8 @@ class TableAsset:
         return dg.asset(
             name=table.name,
             description=table.description,
-            partitions_def=partitions.of_grain(table.grain),
-            deps=[_dependency(table, source.table) for source in table.inputs],
+            partitions_def=partitions.of_table(table),
+            deps=[_dependency(profile, table, source) for source in table.inputs],
             group_name=table.group,
             owners=OWNERS,
             code_version=table.code_version,
@@ -104,9 +104,9 @@ def table_asset(
     return lambda work: TableAsset(table, work, config, observe, options)
 
 
-def _dependency(table: Table, source: str) -> dg.AssetDep:
-    grain = "day" if source == RAW_DUMPS else REGISTRY[source].grain
-    return dg.AssetDep(source, partition_mapping=MAPPINGS.get((table.grain, grain)))
+def _dependency(profile: Profile, table: Table, source: Input) -> dg.AssetDep:
+    grain = "day" if source.table == RAW_DUMPS else REGISTRY[source.table].grain
+    return dg.AssetDep(source.table, partition_mapping=mapping(profile, table.grain, grain, source.splits))
 
 
 def column_schema(table: Table) -> dict[str, Any]:

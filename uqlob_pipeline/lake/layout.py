@@ -102,6 +102,9 @@ class Lake:
     def window_labels(self, day: AssetDay) -> Path:
         return self.by_day("window_labels", day)
 
+    def forecasts(self, day: AssetDay) -> Path:
+        return self.by_day("forecasts", day)
+
     def windows(self, day: AssetDay) -> Path:
         """The memory-mapped window store of an asset-day (a directory)."""
         return self.root / "windows" / f"symbol={day.symbol}" / f"date={day.date}"

@@ -12,10 +12,10 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.data_quality import remedy, why_refused
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.table import Input, Key, Table
-from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY, keys_of, symbol_of, table_path
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, keys_of, symbol_of, table_path
 
 MISSING, CANNOT = "missing", "cannot be made now"
 MOST_NAMED = 12
@@ -77,6 +77,9 @@ def input_keys(profile: Profile, table: Table, source: Input, key: Key) -> Itera
             prefix = f"{split}/" if table.grain == "model" else ""
             for date in profile.days(symbol_of(key), split):
                 yield f"{prefix}{source.table}/{date}", AssetDay(symbol_of(key), date)
+    elif grain == "model" and table.grain == "day":
+        for horizon in profile.evaluation.horizons_s:
+            yield f"{source.table}/{horizon}s", ModelKey(symbol_of(key), horizon)
     else:
         yield source.table, symbol_of(key) if grain == "symbol" else key
 
@@ -262,10 +265,9 @@ def staleness_by_table(lake: Lake, profile: Profile, days: list[AssetDay]) -> di
     A report of stale tables is as stale as they are, although making the report alone again would gain nothing.
     """
     found: dict[str, dict[Key, str]] = {}
-    for table in REGISTRY.values():
-        if not table.companion_of:
-            keys = keys_of(table, profile.symbols, days, list(profile.evaluation.horizons_s))
-            found[table.name] = {key: why_stale(lake, profile, table.name, key) for key in keys}
+    for table in ASSET_TABLES:
+        keys = keys_of(table, profile.symbols, days, list(profile.evaluation.horizons_s))
+        found[table.name] = {key: why_stale(lake, profile, table.name, key) for key in keys}
     shown = {why for source in REGISTRY["paper_report"].inputs for why in found[source.table].values()}
     if shown - {"", MISSING} and not found["paper_report"][None]:
         found["paper_report"][None] = "shows tables that are stale"

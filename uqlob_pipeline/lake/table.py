@@ -59,6 +59,7 @@ class Table:
     code: str = ""  # code version of tables without SQL: raised when the same inputs and settings would give another result
     companions: tuple[str, ...] = ()  # tables written with this one, before it: this one's provenance stands for all
     companion_of: str = ""
+    on_request: bool = False  # made for days after the validation split when requested, and not with the rest of the DAG
 
     @cached_property
     def code_version(self) -> str:

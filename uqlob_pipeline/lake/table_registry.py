@@ -76,7 +76,8 @@ def _load() -> dict[str, Table]:
 
 REGISTRY = _load()
 DESCRIPTIONS = tuple(REGISTRY.values())
-ASSET_TABLES = tuple(table for table in DESCRIPTIONS if not table.companion_of)  # those that Dagster materialises
+ASSET_TABLES = tuple(table for table in DESCRIPTIONS if not table.companion_of and not table.on_request)  # the DAG
+ON_REQUEST = tuple(table for table in DESCRIPTIONS if table.on_request)
 
 
 def window_inputs(needed_by: str, splits: tuple[SplitName, ...]) -> Table:

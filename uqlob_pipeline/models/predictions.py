@@ -89,11 +89,17 @@ def predict(lake: Lake, profile: Profile, plan: PredictionsPlan, log: LogFn) -> 
         "p_start": p_start[targets],
         "label": dataset.label[targets].astype(np.uint8),
     }
-    for stage, record in plan.heads.items():
-        log(f"{plan.key}: {stage} on {len(targets)} targets")
+    log(f"{plan.key}: {' and '.join(plan.heads)} on {len(targets)} targets")
+    return pa.table(columns | head_columns(profile, plan.heads, dataset, targets))
+
+
+def head_columns(profile: Profile, heads: dict[Stage, StageRecord], dataset: "WindowDataset", targets: Any) -> dict[str, Any]:
+    """What the heads forecast for the targets, as columns."""
+    columns: dict[str, Any] = {}
+    for stage, record in heads.items():
         columns |= _regression(profile, record, dataset, targets) if stage == "uq_regression" else {}
         columns |= _classification(profile, record, dataset, targets) if stage == "uq_classification" else {}
-    return pa.table(columns)
+    return columns
 
 
 def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset", targets: Any) -> dict[str, Any]:

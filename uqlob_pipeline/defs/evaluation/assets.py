@@ -21,8 +21,9 @@ from uqlob_pipeline.defs.materialization import Done
 from uqlob_pipeline.defs.models.assets import link
 from uqlob_pipeline.defs.table_assets import GPU, Site, table_asset
 from uqlob_pipeline.defs.thumbnails import as_markdown
-from uqlob_pipeline.lake.layout import ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, ModelKey
 from uqlob_pipeline.models.calibrated_predictions import settings_text, write_calibrated_predictions
+from uqlob_pipeline.models.forecasts import write_forecasts
 from uqlob_pipeline.models.gated_evaluation import write_gated_evaluation, write_threshold_multiplier
 from uqlob_pipeline.models.predictions import write_predictions
 from uqlob_pipeline.report.build import write_report
@@ -43,6 +44,23 @@ def predictions(site: Site, context: dg.AssetExecutionContext, key: ModelKey, _:
         **link(url),
     }
     return Done(done.provenance, metadata, checks=predictions_checks(site.lake, key, done))
+
+
+# For those who want forecasts of new days by themselves: off until the automation sensor is turned on.
+NEW_DAYS = dg.AutomationCondition.eager().without(dg.AutomationCondition.in_latest_time_window())
+
+
+@table_asset("forecasts", kinds={"pytorch", "parquet"}, pool=GPU, automation_condition=NEW_DAYS)
+def forecasts(site: Site, context: dg.AssetExecutionContext, day: AssetDay, _: dg.Config) -> Done:
+    done = write_forecasts(site.lake, site.profile, day, context.log.info)
+    metadata = {
+        "dagster/partition_row_count": done.rows,
+        "dagster/uri": str(site.lake.forecasts(day)),
+        "windows with a known outcome": done.labelled,
+        "models": done.models,
+    }
+    upstream = {name: version for name, version in done.provenance.inputs.items() if "/" not in name}
+    return Done(done.provenance, metadata, upstream)
 
 
 FITTED = {"fitted_on": "calibration-half"}
@@ -109,4 +127,4 @@ def paper_report(site: Site, context: dg.AssetExecutionContext, _key: None, _: d
     return Done(done.provenance, metadata, checks=report_checks(done))
 
 
-ASSETS = [predictions, calibrated_predictions, threshold_multiplier, gated_evaluation, paper_report]
+ASSETS = [predictions, calibrated_predictions, forecasts, threshold_multiplier, gated_evaluation, paper_report]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.market.checks import BOOK_EVENTS_CHECKS, ingest_checks, whole_day
@@ -38,7 +39,11 @@ def raw_dumps(partitions: Partitions) -> dg.SourceAsset:
 class BookRun(dg.Config):
     """How to replay a day."""
 
-    verify_all: bool = False  # every checksum, instead of the profile's sample
+    verify_all: bool = Field(
+        default=False,
+        description="Verify every checksum, instead of the sample that book.verify_every of the profile chooses. "
+        "A day without usable checksums then fails.",
+    )
 
 
 def dumps_observed(lake: Lake, day: AssetDay) -> dg.AssetObservation:

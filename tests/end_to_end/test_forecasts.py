@@ -1,0 +1,130 @@
+"""Forecasts of new days: the models in use, no other split or profile, and the same numbers as predictions and served model."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tests.end_to_end import tiny_market
+from tests.end_to_end.conftest import copy_of
+from tests.end_to_end.tiny_market import DAYS, HOURS, KEY, SYMBOL, day
+from uqlob_models.checkpoints import load_members
+from uqlob_models.prediction import predict_instances, predict_regression
+from uqlob_pipeline.cli.execution import materialize_choice
+from uqlob_pipeline.cli.planning import Choice, legs, runs_for
+from uqlob_pipeline.cli.predict import FORECAST_ASSETS
+from uqlob_pipeline.cli.simulate import next_days
+from uqlob_pipeline.defs.build_defs import build_defs
+from uqlob_pipeline.lake.available_days import recorded_partitions
+from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.staleness import NotReady, staleness_by_table, why_stale
+from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
+from uqlob_pipeline.models.forecasts import day_windows, trained_heads, write_forecasts
+from uqlob_pipeline.models.serving import served_instances
+
+NEW = day(DAYS)  # after the profile's test split
+
+
+def rows(path) -> dict[tuple[int, int], dict]:
+    return {(row["horizon_s"], row["window"]): row for row in pq.read_table(path, partitioning=None).to_pylist()}
+
+
+def planned(lake: Lake, profile, choice: Choice) -> list[tuple[list[str], list[str]]]:
+    return [(run.tables, [str(key) for key in run.keys]) for leg in legs(choice) for run in runs_for(leg, lake, profile, choice)]
+
+
+@pytest.fixture(scope="module")
+def lake(trained, tmp_path_factory) -> Lake:
+    """The trained lake with one more recorded day."""
+    made = copy_of(trained[0], tmp_path_factory.mktemp("new") / "lake")
+    simulate_day(made.root, SYMBOL, NEW.date, MarketSettings(seed=3, hours=HOURS))
+    return made
+
+
+def test_a_test_day_is_forecast_as_in_predictions(lake, profile):
+    done = write_forecasts(lake, profile, day(DAYS - 1), print)
+    found = rows(lake.forecasts(day(DAYS - 1)))
+    assert done.rows == len(found)
+    assert done.models == [str(KEY)]
+    expected = [
+        row
+        for row in pq.read_table(lake.predictions(KEY), partitioning=None).to_pylist()
+        if row["split"] == "test" and (KEY.horizon_s, row["window"]) in found
+    ]
+    assert len(expected) > 50
+    for row in expected:
+        forecast = found[KEY.horizon_s, row["window"]]
+        assert (forecast["t"], forecast["label"]) == (row["t"], row["label"])
+        for column in ("mu", "sigma", "p_up", "y"):
+            assert forecast[column] == pytest.approx(row[column], rel=1e-5), column
+    assert len(found) > len(expected), "windows whose outcome is not known are forecast too"
+
+
+def test_only_a_new_day_is_computed_and_nothing_else_becomes_stale(lake, profile, instance):
+    choice = Choice(assets=FORECAST_ASSETS, first=profile.splits.test.first)
+    write_forecasts(lake, profile, day(DAYS - 1), print)
+    daily = ["book_events", "window_prices", "event_features", "window_labels"]
+    assert planned(lake, profile, choice) == [(daily, [str(NEW)]), (["forecasts"], [str(NEW)])]
+    assert materialize_choice(build_defs(profile, lake), lake, profile, choice, print, instance) == 2
+    assert planned(lake, profile, choice) == []
+    assert why_stale(lake, profile, "forecasts", NEW) == ""
+    stale = staleness_by_table(lake, profile, recorded_partitions(lake, profile))
+    assert not any(why for reasons in stale.values() for why in reasons.values())
+
+
+def test_a_day_that_the_models_learnt_from_is_not_forecast(lake, profile):
+    with pytest.raises(NotReady, match="the models learnt from this day"):
+        write_forecasts(lake, profile, day(0), print)
+    assert planned(lake, profile, Choice(assets=("forecasts",), last=day(2).date)) == []
+
+
+def test_without_a_model_the_remedy_is_named(ingested, profile):
+    with pytest.raises(NotReady, match="no model of BTC-USD is trained"):
+        write_forecasts(ingested, profile, day(DAYS - 1), print)
+
+
+def test_instances_for_the_served_model_are_those_of_the_forecast(lake, profile):
+    test_day = day(DAYS - 1)
+    instances = served_instances(lake, profile, KEY, test_day, last=3)
+    size, length = profile.training.head.context, profile.features.window
+    assert instances["tokens"].shape == (3, size + 1, length)
+    assert instances["continuous"].shape == (3, size + 1, 7, length)
+    assert instances["context_displacement"].shape == (3, size)
+    assert np.isfinite(instances["context_displacement"]).all()
+    dataset = day_windows(lake, profile, KEY, test_day)
+    last = dataset.targets(None, size, labelled=False)[-3:]
+    members = load_members(trained_heads(lake, KEY)["uq_regression"].members)
+    tensors = [torch.from_numpy(instances[name]) for name in ("tokens", "continuous", "context_displacement")]
+    served = predict_instances(members, *tensors)
+    assert served.mean == pytest.approx(predict_regression(members, dataset, last).mean, rel=1e-4)
+
+
+def test_the_market_of_a_profile_goes_on_after_its_last_recorded_day(tmp_path, profile):
+    lake = Lake(tmp_path / "lake")
+    assert next_days(lake, profile, 1) == [(SYMBOL, profile.first_day)]
+    for number in (0, 2):
+        lake.raw("level3", day(number)).mkdir(parents=True)
+        (lake.raw("level3", day(number)) / "a.jsonl").write_text("")
+    assert next_days(lake, profile, 2) == [(SYMBOL, day(3).date), (SYMBOL, day(4).date)]
+    assert profile.simulation.hours == tiny_market.HOURS
+
+
+def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    settings = tiny_market.write_profile(tmp_path)
+    environment = {**os.environ, "UQLOB_LAKE": str(lake.root), "UQLOB_PROFILE": str(settings)}
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    done = subprocess.run([sys.executable, "-c", example], env=environment, capture_output=True, text=True, check=True)
+    header, *answers = done.stdout.splitlines()
+    assert header.split()[:2] == ["mean", "std"]
+    found = pq.read_table(
+        lake.forecasts([made for made in lake.recorded_days() if lake.event_features(made).is_file()][-1]), partitioning=None
+    )
+    assert [float(answer.split()[1]) for answer in answers] == pytest.approx(found["mu"].to_pylist()[-3:], rel=1e-3)
