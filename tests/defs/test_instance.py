@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from uqlob_pipeline.defs.instance import PROJECT, InstanceRefused, claim_instance, dagster_home
+from uqlob_pipeline.defs.instance import PROJECT, InstanceRefused, claim_instance, claim_profile, dagster_home, sole_ui
 
 UQLOB = Path(sys.executable).with_name("uqlob")
 SETTINGS = (PROJECT / "dagster_home" / "dagster.yaml").read_text()
@@ -101,3 +101,42 @@ def test_make_keeps_the_home_of_the_environment(given: dict[str, str], used: str
     command = ["make", "--no-print-directory", "-f", "Makefile", "--eval", probe, "probe"]
     done = subprocess.run(command, env={**outside, **given}, cwd=PROJECT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == used
+
+
+def test_an_instance_works_with_one_profile_and_refuses_another_of_the_same_name(home: Path, tmp_path: Path) -> None:
+    text = (PROJECT / "uqlob_pipeline" / "config" / "profiles" / "demo.toml").read_text()
+    same, other = tmp_path / "same.toml", tmp_path / "other.toml"
+    same.write_text(f"# a copy\n{text}")
+    other.write_text(text.replace("2026-01-18", "2026-01-20"))
+    claim_profile("demo")
+    claim_profile(str(same))  # the same settings in another file
+    with pytest.raises(InstanceRefused) as refused:
+        claim_profile(str(other))
+    reason = str(refused.value)
+    assert f"works with profile 'demo' of {same}, and {other} differs in splits.test.last" in reason
+    assert f"UQLOB_PROFILE={same}" in reason
+    assert f"delete {home / '.profile'}" in reason
+    same.unlink()
+    claim_profile(str(other))
+    assert (home / ".profile").read_text() == f"{other}\n"
+
+
+def test_a_terminal_with_another_profile_than_the_instance_is_refused_in_one_line(
+    home: Path, lakes: tuple[Path, Path], tmp_path: Path
+) -> None:
+    claim_instance(lakes[0])
+    claim_profile("demo")
+    other = tmp_path / "other.toml"
+    text = (PROJECT / "uqlob_pipeline" / "config" / "profiles" / "demo.toml").read_text()
+    other.write_text(text.replace("2026-01-18", "2026-01-20"))
+    done = uqlob("materialize", home=home, lake=lakes[0], UQLOB_PROFILE=str(other))
+    assert done.returncode == 1
+    assert "differs in splits.test.last" in done.stderr
+
+
+def test_a_second_ui_of_an_instance_is_refused_with_the_address_of_the_first(home: Path) -> None:
+    refusal = pytest.raises(InstanceRefused, match=r"running already .* open http://127.0.0.1:3000, or stop it")
+    with sole_ui("http://127.0.0.1:3000"), refusal, sole_ui("http://127.0.0.1:3001"):
+        pass
+    with sole_ui("http://127.0.0.1:3001"):
+        assert (home / ".ui").read_text() == "http://127.0.0.1:3001\n"

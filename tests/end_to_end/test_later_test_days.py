@@ -9,6 +9,7 @@ from uqlob_pipeline.defs.partitions import asset_day_key
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.staleness import staleness_by_table
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
+from uqlob_pipeline.tracking.client import Tracking
 
 FOLLOWS = ["dataset_profile", "predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation", "paper_report"]
 
@@ -35,3 +36,11 @@ def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(tra
         make(asset, partition=tiny_market.model_partition())
     make("paper_report")
     assert stale(later) == []
+
+    tracking = Tracking(lake, later)
+    client, run = tracking.store().client, tracking.store().run_id(tracking.model(tiny_market.KEY))
+    points = {point.step: point.value for point in client.get_metric_history(run, "predictions/test")}
+    assert list(points) == [2, 3], "the figures of the former test days are kept"  # days after the training split
+    found = client.get_run(run).data
+    assert found.metrics["predictions/test"] == points[3] > points[2]
+    assert found.tags["test.last"] == str(new.date)

@@ -101,7 +101,10 @@ def ui(
     except ValueError as error:
         raise _refuse(f"--allow-origin: {error}") from error
     with open_workplace(lake, profile) as workplace:
-        _serve(workplace, port, mlflow_port, read_only, origins)
+        from uqlob_pipeline.defs.instance import sole_ui
+
+        with contextlib.nullcontext() if read_only else sole_ui(f"http://{HOST}:{port}"):
+            _serve(workplace, port, mlflow_port, read_only, origins)
 
 
 def _refuse(why: str) -> typer.Exit:
@@ -118,6 +121,7 @@ def _server(name: str, port: int, read_only: bool, origins: list[str]) -> list[s
 
 def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, origins: list[str]) -> None:
     # Imported here to keep Dagster out of the start of other commands.
+    from uqlob_pipeline.cli.definitions_reload import DefinitionsReload
     from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
     from uqlob_pipeline.defs.orphaned_runs import end_orphaned_runs
     from uqlob_pipeline.lake.atomic_files import owner_only
@@ -169,8 +173,11 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
             waiting = {name: url for name, url in waiting.items() if not _answers(url)}
             time.sleep(0.3)
         typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nCtrl-C stops both.")
+        reload = DefinitionsReload(dagster_url, place, workplace.profile_name)
         while all(process.poll() is None for process in processes.values()):
             time.sleep(0.5)
+            if not read_only and reload.look():
+                typer.echo("loaded the definitions again: a day was recorded, or the profile was edited")
         ended = [name for name, process in processes.items() if process.poll() is not None]
         raise _refuse(f"{', '.join(ended)} ended unexpectedly: see {logs}")
     except KeyboardInterrupt:

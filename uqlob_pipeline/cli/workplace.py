@@ -34,11 +34,11 @@ class Workplace:
 def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = False) -> Iterator[Workplace]:
     """Load the profile and find the lake; expected errors end the command with one line.
 
-    A command that writes claims the Dagster instance for the lake first.
+    A command that writes claims the Dagster instance for the lake and the profile first.
     """
     # Imported here so that other commands start fast.
     from uqlob_pipeline.config.profile import ProfileError, load_profile
-    from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance
+    from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance, claim_profile
     from uqlob_pipeline.lake.file_hashes import DamagedFile
     from uqlob_pipeline.lake.layout import Lake
 
@@ -46,9 +46,11 @@ def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = 
     name = str(Path(profile).absolute()) if profile and profile.endswith(".toml") else profile or "demo"
     try:
         place = Lake(lake)
+        settings = load_profile(name)
         if not read_only:
             claim_instance(place.root)
-        yield Workplace(load_profile(name), place, name)
+            claim_profile(name)
+        yield Workplace(settings, place, name)
     except (ProfileError, InstanceRefused, FileNotFoundError, DamagedFile) as error:
         raise fail(error) from error
 

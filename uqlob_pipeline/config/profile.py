@@ -323,6 +323,11 @@ class Profile(Section):
         first = instrument.first_day or self.first_day
         return [day for day in every if day >= first and day not in instrument.absent_days]
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of every setting: two profiles with the same one give the same tables."""
+        return self.settings_version(*type(self).model_fields)
+
     def settings_version(self, *keys: str) -> str:
         """A short hash of the given sections or dotted keys (`labels.alpha`), for the provenance of a table.
 
@@ -336,13 +341,23 @@ class Profile(Section):
 
 def load_profile(name: str | None = None) -> Profile:
     """The profile `name`, else that of UQLOB_PROFILE, else `demo`."""
+    return _load(profile_path(name))
+
+
+def profile_path(name: str | None = None) -> Path:
+    """The file of a profile: a built-in name, or a path that ends in .toml."""
     chosen = name or os.environ.get("UQLOB_PROFILE") or "demo"
     path = Path(chosen) if chosen.endswith(".toml") else PROFILES / f"{chosen}.toml"
-    return _load(path.absolute())
+    return path.absolute()
 
 
 @lru_cache(maxsize=8)
 def _load(path: Path) -> Profile:
+    return read_profile(path)
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile as the file is now."""
     if not path.is_file():
         built_in = ", ".join(sorted(p.stem for p in PROFILES.glob("*.toml")))
         raise ProfileError(f"no profile at {path}: UQLOB_PROFILE takes a built-in name ({built_in}) or the path of a .toml file")

@@ -4,17 +4,22 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
+from uqlob_pipeline.config.profile import Profile, load_profile, profile_path
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.tracking.client import flattened
 
 PROJECT = Path(__file__).parents[2]
 STEP_NOT_REACHED = re.compile(r"Dependencies for step \S+ .*Not executing\.")  # Dagster's word for what waits for a failed step
 OWNER = ".lake"  # in DAGSTER_HOME: the lake whose runs the instance holds
+PROFILE = ".profile"  # in DAGSTER_HOME: the file of the profile with which they were made
 
 
 class InstanceRefused(Exception):
@@ -50,6 +55,57 @@ def claim_instance(lake: Path) -> None:
             )
         with atomic_path(home / OWNER) as temporary:
             temporary.write_text(f"{lake}\n")
+        (home / PROFILE).unlink(missing_ok=True)  # that of the lake before
+
+
+def claim_profile(name: str) -> None:
+    """Bind DAGSTER_HOME to a profile: UI and terminal with different settings would redo each other's tables.
+
+    A profile that was edited in place stays the instance's; one of the same content may be in another file.
+    """
+    home, path, profile = dagster_home(), profile_path(name), load_profile(name)
+    with _opening_lock(home):
+        known = Path((home / PROFILE).read_text().strip()) if (home / PROFILE).is_file() else None
+        if known is not None and known != path and known.is_file():
+            other = load_profile(str(known))
+            if other.fingerprint != profile.fingerprint:
+                raise InstanceRefused(
+                    f"the Dagster instance in {home} works with profile '{other.name}' of {known}, and {path} differs in "
+                    f"{different_settings(other, profile)}: tables made with one would be stale with the other. Use "
+                    f"UQLOB_PROFILE={known}, give this profile an instance and a lake of its own (DAGSTER_HOME, UQLOB_LAKE), "
+                    f"or delete {home / PROFILE} to switch this instance to the other profile"
+                )
+        if known != path:
+            with atomic_path(home / PROFILE) as temporary:
+                temporary.write_text(f"{path}\n")
+
+
+def different_settings(one: Profile, other: Profile) -> str:
+    """The settings in which two profiles differ: the first few, and how many more."""
+    settings = [flattened(profile.model_dump(mode="json")) for profile in (one, other)]
+    names = [name for name in {**settings[0], **settings[1]} if settings[0].get(name) != settings[1].get(name)]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+@contextmanager
+def sole_ui(url: str) -> Iterator[None]:
+    """Hold the instance for one `uqlob ui`: a second daemon would launch every queued run a second time."""
+    home = dagster_home()
+    lock, address = FileLock(home / ".ui.lock"), home / ".ui"
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        where = address.read_text().strip() if address.is_file() else "another address"
+        raise InstanceRefused(
+            f"uqlob ui is running already for the Dagster instance in {home}: open {where}, or stop it with Ctrl-C first. "
+            "uqlob ui --read-only starts a second UI without a daemon"
+        ) from error
+    try:
+        address.write_text(f"{url}\n")
+        yield
+    finally:
+        lock.release()
 
 
 def _opening_lock(home: Path) -> FileLock:

@@ -83,6 +83,7 @@ def train_tracked(
             profile = tracking.profile
             run.tags(origin.tags(tracking, plan.provenance))
             sections = {name: getattr(profile, name).model_dump(mode="json") for name in ("splits", "labels", "features")}
+            del sections["splits"]["test"]  # may be moved without a new training; evaluations say which days they are of
             run.params(model_params(plan.key) | {"head": plan.stage.removeprefix("uq_")})
             run.params({"training": asdict(profile.training), **sections})
             run.add("inputs", datasets=_datasets(lake, plan))
@@ -225,7 +226,7 @@ def dataset_written(tracking: Tracking, written: DatasetProfile, figures: list[P
 def predictions_written(tracking: Tracking, lake: Lake, key: ModelKey, done: PredictionsDone, origin: Origin) -> str | None:
     run = tracking.open(tracking.model(key))
     run.artifact(lake.predictions(key), "predictions")
-    run.metrics({f"predictions/{split}": count for split, count in done.rows.items()})
+    run.metrics({f"predictions/{split}": count for split, count in done.rows.items()}, step=evaluation_step(tracking.profile))
     return _finish(run, origin, done.provenance, deliver=False)
 
 
@@ -242,6 +243,20 @@ def multiplier_written(
     return _finish(run, origin, done.provenance, deliver=False)
 
 
+def evaluation_step(profile: Profile) -> int:
+    """The step of test metrics, days from the end of the training split to the end of the test split.
+
+    A later end of the test split is a later step of the same run: MLflow shows its scores, and keeps those of earlier ends.
+    """
+    return (profile.splits.test.last - profile.splits.train.last).days
+
+
+def evaluation_tags(profile: Profile) -> dict[str, str]:
+    """Tags that name the test days of the latest scores."""
+    test = profile.splits.test
+    return {"test.first": test.first.isoformat(), "test.last": test.last.isoformat()}
+
+
 def evaluation_written(
     tracking: Tracking, lake: Lake, key: ModelKey, done: EvaluationDone, figures: list[Path], origin: Origin, log: LogFn
 ) -> str | None:
@@ -252,7 +267,9 @@ def evaluation_written(
         run.artifact(path, f"gated_evaluation/{path.parent.parent.name}")
     for figure in figures:
         run.artifact(figure, "figures")
-    run.metrics(done.headline)
+    step, days = evaluation_step(tracking.profile), evaluation_tags(tracking.profile)
+    run.metrics(done.headline, step=step)
+    run.tags(days)
     _finish(run, origin, done.provenance, deliver=True)
     for stage in HEADS:
         record = read_record(lake.model(stage, key))
@@ -260,7 +277,8 @@ def evaluation_written(
         own = {name.replace(prefix, "test/"): value for name, value in done.headline.items() if name.startswith(prefix)}
         if record is not None and own:
             head = tracking.open(tracking.stage_in_use(key, stage, record.provenance.data_version, record.version), log=log)
-            head.metrics(own)
+            head.metrics(own, step=step)
+            head.tags(days)
             head.deliver(now=True)
     return run.url
 

@@ -21,6 +21,7 @@ from uqlob_pipeline.tracking.outbox import Outbox, RunIdentity, open_outbox
 from uqlob_pipeline.tracking.store import Store
 
 MLFLOW_UI, DAGSTER_UI = "UQLOB_MLFLOW_UI", "UQLOB_DAGSTER_UI"
+TRAINING_MODE = "workflowType=machine_learning"  # without it MLflow opens in its mode for language models
 OUTBOX = "tracking.jsonl"
 TRUNCATED = (
     "its first line, which names the MLflow run, was truncated by a crash or a full disk. The file is repaired when that run "
@@ -192,7 +193,7 @@ class Tracking:
         link = json.loads(path.read_text()) if path.exists() else {}
         if link.get("uri") != self.uri:
             return None
-        return f"{self.ui}/#/experiments/{link['experiment_id']}/runs/{link['run_id']}"
+        return f"{self.ui}/#/experiments/{link['experiment_id']}/runs/{link['run_id']}?{TRAINING_MODE}"
 
 
 class TrackedRun:

@@ -58,7 +58,7 @@ def _log_model(client: Any, run_id: str, entry: dict[str, Any]) -> str:
     with contextlib.redirect_stderr(io.StringIO()), current_store(client.tracking_uri):
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
             logged = mlflow.pyfunc.log_model(
-                name=entry["objective"],
+                name=entry["name"],
                 python_model=str(PYFUNC),
                 artifacts=weights,  # MLflow stores files of the same name in separate directories
                 code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
