@@ -63,7 +63,7 @@ class Place:
     def start(self) -> "subprocess.Popen[str]":
         """`uqlob ui`, once both servers answer."""
         ports = ["--port", str(self.port), "--mlflow-port", str(self.mlflow_port)]
-        return self._up([UQLOB, "ui", *ports], self.home / "ui.log", "Ctrl-C stops both")
+        return self._up([UQLOB, "ui", *ports], self.home / "ui.log", "Ctrl-C stops all")
 
     def start_webserver(self) -> "subprocess.Popen[str]":
         """The Dagster UI alone, without daemon and MLflow."""

@@ -12,8 +12,13 @@ from uqlob_pipeline.cli.planning import BOOK_EVENTS, Choice, MaterializeFailed, 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.instance import TERMINAL_RUN_CONFIG
 from uqlob_pipeline.defs.orphaned_runs import PROCESS_TAG, end_orphaned_runs
+from uqlob_pipeline.defs.staleness_checks import check_name
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.process_identity import process_identity
+from uqlob_pipeline.lake.staleness import stale_partitions
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES
+
+CURRENT_CHECKS = {check_name(table.name): table.name for table in ASSET_TABLES}
 
 
 def materialize_choice(
@@ -36,6 +41,7 @@ def materialize_choice(
     for orphan in end_orphaned_runs(instance):
         log(f"run {orphan[:8]} was killed before it ended; resuming")
     count = 0
+    checked: set[str] = set()
     for leg in legs(choice):
         runs = runs_for(leg, lake, profile, choice)
         at_once = trainings_at_once(profile, len(runs)) if leg[0].grain == "model" else 1
@@ -57,12 +63,17 @@ def materialize_choice(
             )
             count += 1
             for check in result.get_asset_check_evaluations():
-                if not check.passed:
+                if check.check_name in CURRENT_CHECKS:
+                    checked.add(CURRENT_CHECKS[check.check_name])  # what is stale now may be made by a later run of this command
+                elif not check.passed:
                     what = f"{check.asset_key.to_user_string()} {check.check_name}"
                     log(f"  {check.severity.value.lower()}: {what}: {check.description}")
             if not result.success:
                 raise MaterializeFailed(f"{run.title} failed: {failure_of(result)} (run {result.run_id})")
             log(f"  done in {time.monotonic() - started:.1f} s")
+    for table, reasons in stale_partitions(lake, profile, *sorted(checked)).items():
+        if reasons:
+            log(f"warn: {table} is not current for {len(reasons)} partition(s) after this command: see uqlob status")
     return count
 
 

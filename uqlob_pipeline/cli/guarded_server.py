@@ -36,17 +36,24 @@ def dagster(
     allow_origin: OriginsOption = None,
     read_only: ReadOnlyOption = False,
 ) -> None:
-    """The Dagster UI of the instance in DAGSTER_HOME."""
+    """The Dagster UI of the instance in DAGSTER_HOME, and the report of the lake in UQLOB_LAKE."""
     from dagster import DagsterInstance, __version__
     from dagster._core.workspace.context import WorkspaceProcessContext
     from dagster._core.workspace.load_target import WorkspaceFileTarget
     from dagster_webserver.app import create_app_from_workspace_process_context
+    from starlette.routing import Mount
+    from starlette.staticfiles import StaticFiles
+
+    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.report.build import REPORT_PATH
 
     with DagsterInstance.get() as instance:
         instance.optimize_for_webserver(STATEMENT_TIMEOUT_MS, POOL_RECYCLE_S, POOL_OVERFLOW)
         target = WorkspaceFileTarget(paths=[str(workspace)])
         with WorkspaceProcessContext(instance, target, version=__version__, read_only=read_only) as context:
             app = create_app_from_workspace_process_context(context, "", POLL_MS)
+            pages = StaticFiles(directory=Lake().report, html=True, check_dir=False)  # the report may be made later
+            app.router.routes.insert(0, Mount(REPORT_PATH, app=pages))  # before Dagster's page, which answers every path
             serve(app, port, allow_origin, read_only=read_only, posts=DAGSTER_POSTS)
 
 

@@ -63,8 +63,8 @@ class LakeStatus:
     reasons: dict[str, dict[Key, str]]  # by table and partition why it is not current; empty where it is
     no_dump: list[AssetDay]  # days of the splits that were never recorded
     left_out: list[str]
-    quality: list[DataQuality]  # of every recorded day that was replayed
-    refused: dict[AssetDay, str]  # days too damaged to be used, with what they lost
+    quality: list[DataQuality] = field(default_factory=list)  # of every recorded day that was replayed
+    refused: dict[AssetDay, str] = field(default_factory=dict)  # days too damaged to be used, with what they lost
 
     @property
     def is_current(self) -> bool:

@@ -125,6 +125,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
     from uqlob_pipeline.defs.orphaned_runs import end_orphaned_runs
     from uqlob_pipeline.lake.atomic_files import owner_only
+    from uqlob_pipeline.report.build import REPORT_PATH
     from uqlob_pipeline.tracking.client import Tracking
     from uqlob_pipeline.tracking.store import NO_TELEMETRY
 
@@ -172,7 +173,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
                     raise _refuse(f"{name} ended with code {process.returncode}: see {logs / name}.log")
             waiting = {name: url for name, url in waiting.items() if not _answers(url)}
             time.sleep(0.3)
-        typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nCtrl-C stops both.")
+        typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nReport   {dagster_url}{REPORT_PATH}/\nCtrl-C stops all.")
         reload = DefinitionsReload(dagster_url, place, workplace.profile_name)
         while all(process.poll() is None for process in processes.values()):
             time.sleep(0.5)

@@ -62,7 +62,9 @@ def materialize_one(context: dg.AssetExecutionContext, work: Callable[[], Done])
     """Run `work` for the run's only partition, and report it and its checks to Dagster."""
     with translate_errors(context):
         done = work()
-    yield dg.MaterializeResult(metadata=done.metadata, data_version=dg.DataVersion(done.version or done.provenance.data_version))
+    yield dg.MaterializeResult(
+        metadata=_shown(done.metadata), data_version=dg.DataVersion(done.version or done.provenance.data_version)
+    )
     for outcome in done.checks:
         yield dg.AssetCheckResult(
             check_name=outcome.name,
@@ -70,12 +72,17 @@ def materialize_one(context: dg.AssetExecutionContext, work: Callable[[], Done])
             passed=outcome.passed,
             severity=outcome.severity,
             description=outcome.description,
-            metadata={name: _shown(value) for name, value in outcome.metadata.items()},
+            metadata=_shown(outcome.metadata),
         )
 
 
-def _shown(value: Any) -> Any:
-    return "not defined" if isinstance(value, float) and math.isnan(value) else value  # Dagster's metadata takes no NaN
+def _shown(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata as a person reads it: five digits; Dagster takes no NaN."""
+    return {name: _number(value) if isinstance(value, float) else value for name, value in metadata.items()}
+
+
+def _number(value: float) -> float | str:
+    return "not defined" if math.isnan(value) else float(f"{value:.5g}")
 
 
 def materialize_days(
@@ -161,7 +168,7 @@ def _materialisation(context: dg.AssetExecutionContext, key: str, done: Done, re
     for asset, version in done.upstream.items():
         tags[f"dagster/input_data_version/{asset}"] = version
         tags[f"dagster/input_event_pointer/{asset}"] = read_at
-    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=done.metadata, tags=tags)
+    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=_shown(done.metadata), tags=tags)
 
 
 def _checks(context: dg.AssetExecutionContext, done: dict[str, Done]) -> Iterator[dg.AssetCheckResult]:

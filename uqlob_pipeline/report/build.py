@@ -13,10 +13,12 @@ from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, stale_partitions
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.gated_evaluation import bootstrap
+from uqlob_pipeline.report.day_tables import daily_coverage, report_facts, split_quality
 from uqlob_pipeline.report.page import build_report
 from uqlob_pipeline.report.report_inputs import ReportInputs, read_report_inputs
 
 REPORT_PROVENANCE = "provenance.json"
+REPORT_PATH = "/uqlob/report"  # where `uqlob ui` serves it, on the address of the Dagster UI
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ def report_inputs(lake: Lake, profile: Profile) -> ReportInputs:
         parameters=[dict(row._asdict()) for row in parameter_table(profile.training)],
         hyperparameters={**profile.model_dump(mode="json"), "derived": derived},
         profile_name=profile.name,
+        facts=report_facts(lake, profile),
+        quality=(quality := split_quality(lake, profile)),
+        refused={day.day: beyond for day in quality if (beyond := day.beyond_limits(profile.book))},
+        daily_coverage=daily_coverage(lake, profile),
         stale=stale_partitions(lake, profile, *(source.table for source in REGISTRY["paper_report"].inputs)),
     )
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_pipeline.lake.atomic_files import atomic_path, write_parquet
-from uqlob_pipeline.report import data_tables, figures
+from uqlob_pipeline.report import data_tables, day_tables, figures
 from uqlob_pipeline.report import result_tables as tables
 from uqlob_pipeline.report.cells import Scores, View
 from uqlob_pipeline.report.economics_part import economics_items
@@ -95,6 +95,8 @@ def _sections(inputs: ReportInputs, combined: CombinedTables, scores: Scores) ->
     symbols, horizons = inputs.present_symbols, inputs.present_horizons
     yield Section("forecasts", "Example forecasts", list(_forecast_pictures(inputs, symbols[:1])))
     calibration: list[View | Picture] = [tables.calibration_view(scores, horizons), *_calibration(inputs, combined)]
+    if inputs.daily_coverage is not None and not inputs.daily_coverage.is_empty():
+        calibration.append(day_tables.daily_coverage_view(inputs.daily_coverage))
     yield Section("calibration", "Calibration of the intervals", calibration)
     yield Section("gating", "Scores by confidence gate", list(_gating(inputs, combined, scores)))
     by_symbol: list[View | Picture] = [tables.symbol_view(scores, symbols, horizons)]
@@ -168,6 +170,8 @@ def _gating(inputs: ReportInputs, combined: CombinedTables, scores: Scores) -> I
 
 
 def _data(inputs: ReportInputs, scores: Scores) -> Iterator[View | Picture]:
+    if inputs.quality:
+        yield day_tables.quality_view(inputs.quality, inputs.refused)
     found = {name: pl.DataFrame(table) for name, table in inputs.dataset_tables.items()}
     if "dataset" in found:
         yield data_tables.dataset_view(found["dataset"])

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from uqlob_models.evaluation import HEADS, EvaluationTables
 from uqlob_pipeline.economics.vocabulary import ECONOMICS, TRADES
+from uqlob_pipeline.lake.data_quality import DataQuality
 from uqlob_pipeline.lake.file_hashes import verified
-from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, read_evaluation, read_whole
 from uqlob_pipeline.tables.dataset_profile import DATASET_TABLES, dataset_tables
 
@@ -38,6 +39,10 @@ class ReportInputs:
     parameters: Sequence[Mapping[str, Any]] | None = None  # rows of part, shape and parameters
     hyperparameters: Mapping[str, Any] | None = None
     profile_name: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)  # of the header: date, commit, test days, data quality
+    quality: Sequence[DataQuality] = ()  # of the days of all splits
+    refused: Mapping[AssetDay, str] = field(default_factory=dict)  # those too damaged to be used
+    daily_coverage: pl.DataFrame | None = None  # of every model and test day
     stale: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # reason by table and partition
 
     @property

@@ -26,7 +26,7 @@ from uqlob_pipeline.models.calibrated_predictions import settings_text, write_ca
 from uqlob_pipeline.models.forecasts import write_forecasts
 from uqlob_pipeline.models.gated_evaluation import write_gated_evaluation, write_threshold_multiplier
 from uqlob_pipeline.models.predictions import write_predictions
-from uqlob_pipeline.report.build import write_report
+from uqlob_pipeline.report.build import REPORT_PATH, write_report
 from uqlob_pipeline.report.model_figures import evaluation_figures, multiplier_figure, write_figures
 from uqlob_pipeline.tracking import asset_runs
 from uqlob_pipeline.tracking.asset_runs import Origin
@@ -119,7 +119,8 @@ def paper_report(site: Site, context: dg.AssetExecutionContext, _key: None, _: d
     done = write_report(site.lake, site.profile, progress=lambda step: context.log.info(f"report: {step}"))
     url = asset_runs.report_written(site.tracking, done.page.parent, done.provenance, Origin.of(context), context.log.info)
     metadata = {
-        "page": dg.MetadataValue.url(done.page.as_uri()),
+        "page": dg.MetadataValue.url(f"{site.tracking.dagster_ui}{REPORT_PATH}/index.html"),  # served by `uqlob ui`
+        "file": dg.MetadataValue.path(str(done.page)),
         "models": [f"{symbol} {horizon}s" for symbol, horizon in sorted(done.inputs.evaluations)],
         "missing": done.inputs.missing() or "nothing",
         **link(url),
