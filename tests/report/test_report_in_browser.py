@@ -59,7 +59,7 @@ HIDDEN_BY_STICKY = """
 const hidden = [];
 for (const box of document.querySelectorAll('.scroll')) {
   const first = box.querySelector('tbody th:first-child');
-  if (!first || box.offsetParent === null) continue;
+  if (!first || box.offsetParent === null || box.scrollWidth <= box.clientWidth) continue;  // all of it is visible
   const free = box.clientWidth - first.getBoundingClientRect().width;
   const heads = [...box.querySelectorAll('tbody tr:first-child th')];
   const sticky = heads.filter(cell => getComputedStyle(cell).position === 'sticky').length;
@@ -80,15 +80,19 @@ def test_the_page_can_be_read_on_a_phone(lake, tmp_path, browser):
     path = build_report(inputs, tmp_path / "report")
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
     browser.get(path.as_uri())
+    keep_screenshots(browser, "phone")
     assert browser.execute_script("return document.documentElement.scrollWidth") == PHONE["width"], (
         "the page does not scroll sideways"
     )
     assert browser.execute_script(HIDDEN_BY_STICKY) == []
+    narrow = (
+        "return [...document.querySelectorAll('tbody th:first-child')].filter(cell => cell.offsetParent && cell.offsetWidth < 60)"
+    )
+    assert browser.execute_script(f"{narrow}.length") == 0, "a symbol fits on its line"
     widths = browser.execute_script("return Array.from(document.querySelectorAll('.picture img'), image => image.clientWidth)")
     assert min(widths) >= 800, "a figure of four panels keeps its size and scrolls"
     assert browser.execute_script("return getComputedStyle(document.querySelector('.picture')).overflowX") == "auto"
     assert "2026-01-13 to 2026-01-18" in browser.find_element("css selector", "header").text
-    keep_screenshots(browser, "phone")
 
 
 def keep_screenshots(browser, name: str) -> None:

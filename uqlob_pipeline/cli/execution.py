@@ -13,6 +13,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.instance import TERMINAL_RUN_CONFIG
 from uqlob_pipeline.defs.orphaned_runs import PROCESS_TAG, end_orphaned_runs
 from uqlob_pipeline.defs.staleness_checks import check_name
+from uqlob_pipeline.defs.terminal_origin import show_runs_in_timeline
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.process_identity import process_identity
 from uqlob_pipeline.lake.staleness import stale_partitions
@@ -38,6 +39,7 @@ def materialize_choice(
     for line in days_not_taken(lake, profile, choice):
         log(line)
     job = defs.resolve_implicit_global_asset_job_def()
+    show_runs_in_timeline(instance, job.name)
     for orphan in end_orphaned_runs(instance):
         log(f"run {orphan[:8]} was killed before it ended; resuming")
     count = 0
