@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -25,7 +26,8 @@ from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import NotReady, staleness_by_table, why_stale
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
-from uqlob_pipeline.models.forecasts import day_windows, trained_heads, write_forecasts
+from uqlob_pipeline.models.forecasts import day_windows, published, trained_heads, write_forecasts
+from uqlob_pipeline.models.predictions import head_columns
 from uqlob_pipeline.models.serving import served_instances
 
 NEW = day(DAYS)  # after the profile's test split
@@ -61,9 +63,26 @@ def test_a_test_day_is_forecast_as_in_predictions(lake, profile):
     for row in expected:
         forecast = found[KEY.horizon_s, row["window"]]
         assert (forecast["t"], forecast["label"]) == (row["t"], row["label"])
-        for column in ("mu", "sigma", "p_up", "y"):
-            assert forecast[column] == pytest.approx(row[column], rel=1e-5), column
+        for column, own in (("raw_mu", "mu"), ("raw_sigma", "sigma"), ("p_up", "p_up"), ("y", "y")):
+            assert forecast[column] == pytest.approx(row[own], rel=1e-5), column
+        assert forecast["lower_95"] <= forecast["lower_68"] <= forecast["upper_68"] <= forecast["upper_95"]
     assert len(found) > len(expected), "windows whose outcome is not known are forecast too"
+
+
+def test_published_forecasts_know_no_outcome_before_its_time(lake, profile, tmp_path):
+    """Outcomes of the day after a moment, changed or deleted, change no published forecast before it is realised."""
+    heads, test_day = trained_heads(lake, KEY), day(DAYS - 1)
+    dataset = day_windows(lake, profile, KEY, test_day)
+    targets = dataset.targets(None, profile.training.head.context, labelled=False)
+    columns = {"t": dataset.t_end[targets], "y": dataset.y[targets], **head_columns(profile, heads, dataset, targets)}
+    before = published(lake, profile, KEY, pa.table(columns))
+    cut = len(targets) // 2
+    later = pa.table(columns | {"y": np.concatenate([columns["y"][:cut], columns["y"][cut:] * 50 + 1000])})
+    after = published(lake, profile, KEY, later)
+    known_from = columns["t"][cut] + profile.labels.latency_us * 1000 + KEY.horizon_s * 10**9
+    early = columns["t"] < known_from
+    assert np.array_equal(before["sigma"].to_numpy()[early], after["sigma"].to_numpy()[early])
+    assert not np.array_equal(before["sigma"].to_numpy(), after["sigma"].to_numpy()), "realised outcomes do count"
 
 
 def test_only_a_new_day_is_computed_and_nothing_else_becomes_stale(lake, profile, instance):
@@ -127,4 +146,4 @@ def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_pat
     found = pq.read_table(
         lake.forecasts([made for made in lake.recorded_days() if lake.event_features(made).is_file()][-1]), partitioning=None
     )
-    assert [float(answer.split()[1]) for answer in answers] == pytest.approx(found["mu"].to_pylist()[-3:], rel=1e-3)
+    assert [float(answer.split()[1]) for answer in answers] == pytest.approx(found["raw_mu"].to_pylist()[-3:], rel=1e-3)

@@ -41,15 +41,22 @@ def write_calibrated_predictions(lake: Lake, profile: Profile, key: ModelKey) ->
     scores: dict[str, float] = {}
     coverage: dict[str, float] = {}
     if "mu" in predictions.column_names:
-        timing = {"horizon_ns": key.horizon_s * NANOSECONDS, "latency_ns": profile.labels.latency_us * 1000}
-        settings, scores = _settings(predictions, key, timing)
+        timing = timing_of(profile, key)
+        settings, scores = chosen_settings(predictions, key, timing)
         predictions = recalibrated_table(predictions, settings, timing)
         coverage = _coverage(predictions)
     write_parquet(predictions, lake.by_model(CALIBRATED, key), provenance.metadata())
     return CalibratedDone(provenance, settings, scores, coverage, predictions.num_rows)
 
 
-def _settings(predictions: pa.Table, key: ModelKey, timing: dict[str, int]) -> tuple[RecalibrationSettings, dict[str, float]]:
+def timing_of(profile: Profile, key: ModelKey) -> dict[str, int]:
+    """When an outcome is known: after the latency and the horizon."""
+    return {"horizon_ns": key.horizon_s * NANOSECONDS, "latency_ns": profile.labels.latency_us * 1000}
+
+
+def chosen_settings(
+    predictions: pa.Table, key: ModelKey, timing: dict[str, int]
+) -> tuple[RecalibrationSettings, dict[str, float]]:
     """Chosen on the validation rows alone: no test row is handed over."""
     split = np.array(predictions["split"].to_pylist())
     validation = predictions.filter(pa.array(split != "test"))
