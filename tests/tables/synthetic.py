@@ -92,6 +92,11 @@ def whole_quality(asset_day: AssetDay, messages: int) -> DataQuality:
         unverifiable_messages=0,
         quarantined_lines=0,
         has_trades=True,
+        prints=1,
+        missing_trades=0,
+        executions=0,
+        import_refused_lines=0,
+        cut_imports=0,
     )
 
 
