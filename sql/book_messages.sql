@@ -1,36 +1,40 @@
 -- book_messages: one row per line of a level-2 dump, in file order.
 --
--- The columns are those of level3_messages.sql. Bids and asks hold price levels instead of orders.
+-- The general path, for lines whose layout the scanner does not know. The columns are those of level3_messages.sql. Bids and asks hold
+-- price levels instead of orders.
 --
--- parameters: $file path of the dump
-select
-    channel,
-    type,
-    method,
-    result.depth as ack_depth,
-    result.symbol as ack_symbol,
-    len(data) as parts,
-    data[1].symbol as symbol,
-    data[1].checksum as checksum,
-    data[1].timestamp as timestamp,
-    data[1].bids as bids,
-    data[1].asks as asks
-from read_json(
-    $file,
-    format = 'newline_delimited',
-    ignore_errors = true,
-    maximum_object_size = 67108864,
-    columns = {
-        'channel': 'varchar',
-        'type': 'varchar',
-        'method': 'varchar',
-        'result': 'struct(channel varchar, symbol varchar, depth integer)',
-        'data': 'struct(
-            symbol varchar,
-            checksum bigint,
-            bids struct(price decimal(18,8), qty decimal(18,8))[],
-            asks struct(price decimal(18,8), qty decimal(18,8))[],
-            timestamp varchar
-        )[]'
-    }
+-- relation: lines(line), the text of each line; it is registered, and nothing is bound
+with messages as (
+    select
+        json_transform(
+            -- numbers as text: DuckDB would read them through doubles, which hold 15 digits
+            regexp_replace(line, '("(?:price|qty)"\s*:\s*)(-?[0-9][-+.0-9eE]*)', '\1"\2"', 'g'),
+            '{
+                "channel": "varchar",
+                "type": "varchar",
+                "method": "varchar",
+                "result": {"channel": "varchar", "symbol": "varchar", "depth": "integer"},
+                "data": [{
+                    "symbol": "varchar",
+                    "checksum": "bigint",
+                    "bids": [{"price": "varchar", "qty": "varchar"}],
+                    "asks": [{"price": "varchar", "qty": "varchar"}],
+                    "timestamp": "varchar"
+                }]
+            }'
+        ) as message
+    from (select case when json_valid(line) then line end as line from lines)
 )
+select
+    message.channel,
+    message.type,
+    message.method,
+    message.result.depth as ack_depth,
+    message.result.symbol as ack_symbol,
+    len(message.data) as parts,
+    message.data[1].symbol as symbol,
+    message.data[1].checksum as checksum,
+    message.data[1].timestamp as timestamp,
+    message.data[1].bids as bids,
+    message.data[1].asks as asks
+from messages

@@ -1,37 +1,52 @@
 -- level3_messages: one row per line of a level-3 dump, in file order.
 --
--- Prices and quantities are decimals. Read as text, DuckDB would reprint the number without its trailing zeros. Read as doubles,
--- the digits that the checksum covers would be lost. A line that is not JSON becomes a row of nulls.
+-- The general path, for lines whose layout the scanner does not know. Prices and quantities are the text on the wire, from which
+-- exact integers are made. A line that is not JSON becomes a row of nulls.
 --
--- parameters: $file path of the dump
-select
-    channel,
-    type,
-    method,
-    result.depth as ack_depth,
-    result.symbol as ack_symbol,
-    len(data) as parts,
-    data[1].symbol as symbol,
-    data[1].checksum as checksum,
-    data[1].timestamp as timestamp,
-    data[1].bids as bids,
-    data[1].asks as asks
-from read_json(
-    $file,
-    format = 'newline_delimited',
-    ignore_errors = true,
-    maximum_object_size = 67108864,
-    columns = {
-        'channel': 'varchar',
-        'type': 'varchar',
-        'method': 'varchar',
-        'result': 'struct(channel varchar, symbol varchar, depth integer)',
-        'data': 'struct(
-            symbol varchar,
-            checksum bigint,
-            bids struct(event varchar, order_id varchar, limit_price decimal(18,8), order_qty decimal(18,8), timestamp varchar)[],
-            asks struct(event varchar, order_id varchar, limit_price decimal(18,8), order_qty decimal(18,8), timestamp varchar)[],
-            timestamp varchar
-        )[]'
-    }
+-- relation: lines(line), the text of each line; it is registered, and nothing is bound
+with messages as (
+    select
+        json_transform(
+            -- numbers as text: DuckDB would read them through doubles, which hold 15 digits
+            regexp_replace(line, '("(?:limit_price|order_qty)"\s*:\s*)(-?[0-9][-+.0-9eE]*)', '\1"\2"', 'g'),
+            '{
+                "channel": "varchar",
+                "type": "varchar",
+                "method": "varchar",
+                "result": {"channel": "varchar", "symbol": "varchar", "depth": "integer"},
+                "data": [{
+                    "symbol": "varchar",
+                    "checksum": "bigint",
+                    "bids": [{
+                        "event": "varchar",
+                        "order_id": "varchar",
+                        "limit_price": "varchar",
+                        "order_qty": "varchar",
+                        "timestamp": "varchar"
+                    }],
+                    "asks": [{
+                        "event": "varchar",
+                        "order_id": "varchar",
+                        "limit_price": "varchar",
+                        "order_qty": "varchar",
+                        "timestamp": "varchar"
+                    }],
+                    "timestamp": "varchar"
+                }]
+            }'
+        ) as message
+    from (select case when json_valid(line) then line end as line from lines)
 )
+select
+    message.channel,
+    message.type,
+    message.method,
+    message.result.depth as ack_depth,
+    message.result.symbol as ack_symbol,
+    len(message.data) as parts,
+    message.data[1].symbol as symbol,
+    message.data[1].checksum as checksum,
+    message.data[1].timestamp as timestamp,
+    message.data[1].bids as bids,
+    message.data[1].asks as asks
+from messages

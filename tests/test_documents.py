@@ -94,5 +94,5 @@ def test_every_sql_file_states_its_grain_and_exactly_the_parameters_that_it_bind
     text = file.read_text()
     comments = "\n".join(re.findall(r"--.*", text))
     assert re.match(r"-- [\w/]+: one row per ", comments)
-    assert "\n-- parameters: $" in comments
+    assert "\n-- parameters: $" in comments or "\n-- relation: " in comments
     assert set(re.findall(r"\$\w+", comments)) == set(re.findall(r"\$\w+", re.sub(r"--.*", "", text)))

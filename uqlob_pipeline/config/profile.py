@@ -35,7 +35,6 @@ from uqlob_pipeline.config.economics import EconomicsSettings
 from uqlob_pipeline.config.section import Section
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error types, of a model and of a dataclass
-TICK_DECIMALS = 8  # the replay computes with prices in 10^-8
 PROFILES = Path(__file__).parent / "profiles"
 SYMBOL_PATTERN = re.compile(r"[A-Z0-9]{1,12}-[A-Z]{3,6}")
 
@@ -67,8 +66,6 @@ class Instrument(Section):
     def _tick_fits_precision(self) -> "Instrument":
         if (self.tick * 10**self.price_precision) % 1 != 0:
             raise ValueError(f"tick {self.tick} has more decimals than price_precision = {self.price_precision}")
-        if (self.tick * 10**TICK_DECIMALS) % 1 != 0:
-            raise ValueError(f"tick {self.tick} has more than {TICK_DECIMALS} decimals")
         return self
 
     @property

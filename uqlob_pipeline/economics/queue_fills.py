@@ -11,7 +11,7 @@ import numpy as np
 
 from uqlob_pipeline.economics.day_events import DayEvents, Ints
 from uqlob_pipeline.market.kraken.book import sort_key
-from uqlob_pipeline.market.kraken.messages import ADD, EXECUTION, MODIFY
+from uqlob_pipeline.market.kraken.codes import ADD, EXECUTION, MODIFY
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 
 NOT_FILLED = -1

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from uqlob_pipeline.market.kraken.book import ASK, BID, add_order, checksum, new_book
+from uqlob_pipeline.market.kraken.book import ASK, BID, NONE, add_order, checksum, new_book
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 
 # Kraken's level-3 checksum guide: each price with the quantities of its queue, first come first.
@@ -30,7 +30,7 @@ def test_the_replays_book_has_the_level_3_guides_checksum() -> None:
         for price, quantities in queues(text):
             for place, qty in enumerate(quantities):
                 ticks = int(price.replace(".", ""))
-                add_order(book, np.int64(100 * ticks + place), side, ticks, int(qty.replace(".", "")))
+                add_order(book, np.int64(100 * ticks + place), side, ticks, int(qty.replace(".", "")), NONE)
     assert int(checksum(book, 1)) == CHECKSUM
 
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from uqlob_pipeline.market.kraken.messages import MISSING, UNREADABLE, _times
+from uqlob_pipeline.market.kraken.codes import MISSING, UNREADABLE
+from uqlob_pipeline.market.kraken.messages import times
 
 RFC_3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{0,9}))?Z", re.ASCII)
 
@@ -40,5 +41,5 @@ def texts(draw) -> str | None:
 @example(["", None, "2026-02-28T23:59:59.999999999Z", "2026-03-01T00:00:00Z", "2024-02-29T12:00:00.5Z"])
 def test_times_are_nanoseconds_since_1970_missing_or_unreadable(found: list[str | None]) -> None:
     column = pa.array(found, pa.string())
-    assert _times(column).tolist() == [reference(text) for text in found]
-    assert _times(column.slice(1)).tolist() == [reference(text) for text in found[1:]]
+    assert times(column).tolist() == [reference(text) for text in found]
+    assert times(column.slice(1)).tolist() == [reference(text) for text in found[1:]]

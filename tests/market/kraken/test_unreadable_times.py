@@ -80,7 +80,7 @@ def test_a_line_written_twice_gives_its_event_once(lake: Lake, channel: str, tim
 
 
 def test_a_repeated_line_is_found_across_batches(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed_dumps, "BATCH_LINES", 2048)  # the size of a vector of DuckDB
+    monkeypatch.setattr(parsed_dumps, "BLOCK_BYTES", 1)  # a block per chunk of the file
     lines = lines_of(stream_of(4000))
     write_dump(lake, "level3", [*lines[:2048], lines[2047], *lines[2048:]])
     report = ingest(lake)

@@ -1,4 +1,4 @@
-"""One pass over an asset-day's dump files: DuckDB parses, numba replays and Arrow writes in parallel.
+"""One pass over an asset-day's dump files: scanning, replaying and writing run in parallel.
 
 Memory is bounded by a few batches, whatever the size of the day.
 """
@@ -15,10 +15,11 @@ from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.book import new_book, reserve
+from uqlob_pipeline.market.kraken.codes import BAD, OTHER, UPDATE
 from uqlob_pipeline.market.kraken.event_file import EventWriter
 from uqlob_pipeline.market.kraken.ingest_report import REPORT_KEY, IngestError, IngestReport
-from uqlob_pipeline.market.kraken.messages import BAD, OTHER, UPDATE, Batch, Orders, read_batch
-from uqlob_pipeline.market.kraken.parsed_dumps import BATCH_LINES, parsed_batches
+from uqlob_pipeline.market.kraken.messages import Batch, Orders
+from uqlob_pipeline.market.kraken.parsed_dumps import book_batches
 from uqlob_pipeline.market.kraken.prints import read_prints
 from uqlob_pipeline.market.kraken.quarantine import BadLines, lines_at, quarantine
 from uqlob_pipeline.market.kraken.repeated_messages import repeated_updates
@@ -36,6 +37,7 @@ from uqlob_pipeline.market.kraken.replay_state import (
 )
 from uqlob_pipeline.market.kraken.wire import wire_symbol
 
+ROOM = 100_000  # rows at least
 REPLAY_MESSAGES = 4_096  # per call: the book then reserves little memory, which stays in the processor's cache
 
 
@@ -65,16 +67,15 @@ class DayReplay:
     def write(
         self,
         files: list[Path],
-        broken: dict[Path, Path],
         target: Path,
         provenance: Provenance,
         notes: list[str],
         max_bad_rate: float,
     ) -> IngestReport:
-        self.prints, self.missing_trades = read_prints(self.lake, self.warehouse, self.day, self.rules, broken, self.bad_lines)
+        self.prints, self.missing_trades = read_prints(self.lake, self.warehouse, self.day, self.instrument, self.bad_lines)
         with EventWriter(target) as writer:
             for file in files:
-                self._replay_file(file, broken.get(file, file), writer)
+                self._replay_file(file, writer)
             finish_session(self.book, self._run())
             self._flush(writer)
             report = self._report(notes)
@@ -95,12 +96,12 @@ class DayReplay:
             writer.finish({**provenance.metadata(), REPORT_KEY: json.dumps(asdict(report), sort_keys=True).encode()})
         return report
 
-    def _replay_file(self, file: Path, readable: Path, writer: EventWriter) -> None:
+    def _replay_file(self, file: Path, writer: EventWriter) -> None:
         first_line = self.lines
         symbol = wire_symbol(self.day.symbol)
         previous: Batch | None = None
-        for arrow in parsed_batches(self.warehouse, self.channel, file, readable):
-            batch = read_batch(arrow, self.channel, symbol)
+        breaks: list[str] = []
+        for batch in book_batches(self.warehouse, self.channel, symbol, self.instrument, file, breaks.append):
             repeated = repeated_updates(batch, previous)
             self.counters[Counter.DUPLICATED] += int(repeated.sum())
             previous = replace(batch, kind=batch.kind.copy())
@@ -116,7 +117,7 @@ class DayReplay:
             self.lines += len(batch)
             if self.progress:
                 self.progress(self.lines)
-        self.bad_lines.end(self.channel, file, self.lines - first_line, cut_short=readable != file)
+        self.bad_lines.end(self.channel, file, self.lines - first_line, cut_short=bool(breaks))
 
     def _note_end(self, batch: Batch, file: Path) -> None:
         times = batch.ts[batch.kind <= UPDATE]
@@ -137,7 +138,7 @@ class DayReplay:
         pending = int(self.state[State.ROWS])
         most = batch.orders if self.rules.level3 else 2 * batch.orders  # a level can shrink by a trade and a cancellation
         if pending + most > len(self.rows):
-            grown = new_rows(pending + max(most, BATCH_LINES))
+            grown = new_rows(pending + max(most, ROOM))
             grown[:pending] = self.rows[:pending]
             self.rows = grown
         sides = [
@@ -152,8 +153,9 @@ class DayReplay:
 
     def _on_grid(self, batch: Batch, orders: Orders, file: Path, first_row: int) -> tuple[np.ndarray, np.ndarray]:
         """Prices in ticks and quantities in lots. An inexact division means that the profile's instrument is wrong."""
-        ticks, lots = orders.price // self.rules.tick, orders.qty // self.rules.lot
-        off_grid = np.flatnonzero((ticks * self.rules.tick != orders.price) | (lots * self.rules.lot != orders.qty))
+        units = self.rules.units_per_tick
+        ticks = orders.price if units == 1 else orders.price // units
+        off_grid = np.flatnonzero((orders.price < 0) | (orders.qty < 0) | (ticks * units != orders.price))
         if len(off_grid):
             messages = np.searchsorted(orders.start, off_grid, side="right") - 1
             messages = messages[batch.kind[messages] <= UPDATE]
@@ -165,7 +167,7 @@ class DayReplay:
                     f"The tick size changed, or [instruments.{self.day.symbol}] in the profile is wrong: "
                     f"correct it, or keep days of another tick size in a lake of their own"
                 )
-        return ticks, lots
+        return ticks, orders.qty
 
     def _flush(self, writer: EventWriter) -> None:
         """Write the verified rows and move the pending ones to the front."""

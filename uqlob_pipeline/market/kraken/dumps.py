@@ -1,10 +1,7 @@
-"""Reads dump files line by line: plain, gzip or zstd, complete or truncated.
-
-DuckDB parses complete files itself. It cannot name the line that failed to parse, nor read a truncated archive up to its break.
-"""
+"""Reads dump files in chunks, in blocks of whole lines or line by line: plain, gzip or zstd, complete or truncated."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ _CHUNK = 1 << 20
 _COMPRESSED_CHUNK = 1 << 11
 _MAGIC = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 _SUFFIXES = {".zst": "zstd", ".gz": "gzip"}
+PADDING = 64  # bytes after a block, so that whole words can be read at its end
+_PADDING = bytes(PADDING)
 OnBreak = Callable[[str], None]
 
 
@@ -70,6 +69,33 @@ def _decompress(path: Path, new_member: Callable[[], Any], on_break: OnBreak | N
         broken = "it ends before its last block does"
     if broken and on_break:
         on_break(broken)
+
+
+def whole_lines(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Chunks joined to blocks of whole lines, each of about `size` bytes, with PADDING zero bytes after the last newline.
+
+    Of a line longer than MAX_LINE_BYTES only the beginning is kept, one byte longer than allowed.
+    """
+    parts: list[bytes] = []
+    held = open_line = 0  # bytes of the block, and of its line that has not ended
+    for chunk in chunks:
+        first, end = chunk.find(b"\n"), chunk.rfind(b"\n") + 1
+        kept = MAX_LINE_BYTES + 1 - open_line
+        if first < 0:
+            parts.append(chunk[: max(kept, 0)])
+            held, open_line = held + len(parts[-1]), open_line + len(chunk)
+            continue
+        parts += [chunk[:end]] if first <= kept else [chunk[: max(kept, 0)], chunk[first:end]]
+        held, open_line = held + end, len(chunk) - end
+        rest = [chunk[end:]] if open_line else []
+        if held >= size:
+            yield b"".join([*parts, _PADDING])
+            parts, held = rest, open_line
+        else:
+            parts += rest
+            held += open_line
+    if held:
+        yield b"".join([*parts, b"\n" if open_line else b"", _PADDING])
 
 
 def read_lines(

@@ -3,14 +3,13 @@
 import datetime as dt
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 
 from uqlob_pipeline.config.profile import Instrument, Profile
-from uqlob_pipeline.lake.atomic_files import atomic_path, scratch_directory
+from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.data_quality import write_quality
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
@@ -19,10 +18,7 @@ from uqlob_pipeline.lake.table_registry import REGISTRY, book_settings
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.day_quality import quality_of
 from uqlob_pipeline.market.kraken.day_replay import DayReplay
-from uqlob_pipeline.market.kraken.dumps import read_prefix
 from uqlob_pipeline.market.kraken.ingest_report import DumpMissing, IngestError, IngestReport
-from uqlob_pipeline.market.kraken.messages import DECIMALS
-from uqlob_pipeline.market.kraken.parsed_dumps import BrokenArchive
 from uqlob_pipeline.market.kraken.replay_state import Rules
 from uqlob_pipeline.market.kraken.wire import wire_symbol
 
@@ -43,21 +39,11 @@ def write_book_events(
     provenance = Provenance("book_events", REGISTRY["book_events"].code_version, settings, hashes_of_dumps(lake, day))
     check_instrument(lake, warehouse, day, instrument)
     rules = _rules(profile, instrument, day, channel, verify_all)
-    broken: dict[Path, Path] = {}
-    scratch_directory(lake).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch_directory(lake)) as scratch:
-        while True:
-            try:
-                with atomic_path(lake.book_events(day), hashed=True) as temporary:
-                    day_replay = DayReplay(lake, warehouse, day, channel, rules, instrument, progress)
-                    report = day_replay.write(files, broken, temporary, provenance, notes, profile.book.max_quarantine_rate)
-                    write_quality(lake, quality_of(lake, day, report), provenance)
-                return report, provenance
-            except BrokenArchive as archive:
-                prefix = Path(scratch) / f"{len(broken)}.jsonl"
-                with open(prefix, "wb") as out:
-                    out.writelines(read_prefix(archive.path))
-                broken[archive.path] = prefix
+    with atomic_path(lake.book_events(day), hashed=True) as temporary:
+        day_replay = DayReplay(lake, warehouse, day, channel, rules, instrument, progress)
+        report = day_replay.write(files, temporary, provenance, notes, profile.book.max_quarantine_rate)
+        write_quality(lake, quality_of(lake, day, report), provenance)
+    return report, provenance
 
 
 def check_instrument(lake: Lake, warehouse: Warehouse, day: AssetDay, instrument: Instrument) -> None:
@@ -108,8 +94,6 @@ def _rules(profile: Profile, instrument: Instrument, day: AssetDay, channel: Cha
     day_start, day_end = _bounds(day)
     return Rules(
         level3=channel == "level3",
-        tick=int(instrument.tick * 10**DECIMALS),
-        lot=10 ** (DECIMALS - instrument.qty_precision),
         units_per_tick=instrument.units_per_tick,
         verify_every=1 if verify_all else profile.book.verify_every,
         max_level=profile.book.max_level,

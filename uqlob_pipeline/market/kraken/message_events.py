@@ -21,7 +21,7 @@ from uqlob_pipeline.market.kraken.book import (
     set_level,
     sort_key,
 )
-from uqlob_pipeline.market.kraken.messages import ADD, DELETE, EXECUTION, MODIFY
+from uqlob_pipeline.market.kraken.codes import ADD, DELETE, EXECUTION, MODIFY
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
 from uqlob_pipeline.market.kraken.replay_state import NOT_QUEUED, Column, Counter, Run, SideOrders, State
 

@@ -1,24 +1,38 @@
-"""Kraken's book messages as flat integer arrays, from DuckDB's Arrow batches.
+"""Book messages of an asset-day as flat integer arrays, from the scanner or from the general path.
 
-DuckDB parses the JSON. Here the nested Arrow lists are flattened without copying, and numba turns their text (times, ids, event
-names) into integers. No value becomes a float.
+The general path is DuckDB, which parses any JSON and returns nested Arrow lists. They are flattened without copying. Their text
+(numbers, times, ids, event names) becomes the same integers as in the scanner.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-SNAPSHOT, UPDATE, OTHER, BAD = 0, 1, 2, 3
-ADD, MODIFY, DELETE, EXECUTION = 0, 1, 2, 3
-UNKNOWN_EVENT = 255
-DECIMALS = 8  # prices and quantities come as decimal(18,8)
-MISSING = np.int64(-1)
-UNREADABLE = np.int64(-2)  # a time that is there and is not RFC 3339 in UTC
-_POWERS = 10 ** np.arange(10, dtype=np.int64)
+from uqlob_pipeline.market.kraken.byte_fields import (
+    byte_at,
+    decimal_of,
+    hash_bytes,
+    no_known_time,
+    scan_time,
+)
+from uqlob_pipeline.market.kraken.codes import (
+    BAD,
+    BOOK,
+    DELETE,
+    LEVEL3,
+    MISSING,
+    OTHER,
+    UNKNOWN,
+    UNKNOWN_EVENT,
+    UNREADABLE,
+    UPDATE,
+)
+from uqlob_pipeline.market.kraken.dumps import PADDING
+from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
+from uqlob_pipeline.market.kraken.scanner import Entries, Scan
 
 
 @dataclass(frozen=True)
@@ -28,15 +42,14 @@ class Orders:
     start: np.ndarray  # (messages + 1,) where each message's orders begin
     event: np.ndarray  # add, modify, delete; UNKNOWN_EVENT if none is named; always 0 in level 2
     key: np.ndarray  # 64-bit hash of the order id
-    price: np.ndarray  # in 10^-8
-    qty: np.ndarray  # in 10^-8
+    price: np.ndarray  # integer of 10^-price_precision, OFF_GRID or UNREADABLE
+    qty: np.ndarray  # integer of 10^-qty_precision, OFF_GRID or UNREADABLE
     ts: np.ndarray  # ns, or MISSING
-    valid: np.ndarray  # every field is present and readable
 
 
 @dataclass(frozen=True)
 class Batch:
-    kind: np.ndarray  # SNAPSHOT, UPDATE, OTHER (heartbeat, ack, status) or BAD
+    kind: np.ndarray  # SNAPSHOT, UPDATE, OTHER or BAD
     ts: np.ndarray  # ns, or MISSING if the message has none
     checksum: np.ndarray  # or MISSING if it is not a number of 32 bits
     ack_depth: np.ndarray  # depth of a subscription's acknowledgement, else 0
@@ -52,37 +65,103 @@ class Batch:
         return len(self.bids.price) + len(self.asks.price)
 
 
-def read_batch(batch: pa.RecordBatch, channel: str, symbol: str) -> Batch:
+# ---- scanned messages
+
+
+def scanned_batch(scan: Scan, channel: str, symbol: str) -> Batch:
+    """The book messages of a scanned block; `symbol` is Kraken's name, BTC/USD. Lines that the scanner does not know are BAD."""
+    kind, foreign = lines_of_symbol(scan, LEVEL3 if channel == "level3" else BOOK, symbol)
+    bids, asks = _scanned_orders(scan.lines.bids, scan.bids), _scanned_orders(scan.lines.asks, scan.asks)
+    return Batch(kind, scan.lines.ts, scan.lines.checksum, np.zeros(len(kind), np.int64), foreign, bids, asks)
+
+
+def lines_of_symbol(scan: Scan, channel: int, symbol: str) -> tuple[np.ndarray, np.ndarray]:
+    """The kind of each line: SNAPSHOT or UPDATE for the symbol's messages of a channel, BAD for unknown lines, else OTHER.
+
+    And which lines are messages of another symbol.
+    """
+    count = len(scan.lines.begin)
+    kind, foreign = np.empty(count, np.uint8), np.empty(count, np.bool_)
+    _classify(scan, channel, np.frombuffer(symbol.encode(), np.uint8), kind, foreign)
+    return kind, foreign
+
+
+def _scanned_orders(start: np.ndarray, entries: Entries) -> Orders:
+    return Orders(start, entries.event, entries.key, entries.price, entries.qty, entries.ts)
+
+
+@njit_in_place
+def _classify(scan: Scan, channel: int, symbol: np.ndarray, kind: np.ndarray, foreign: np.ndarray) -> None:
+    text, lines = scan.text, scan.lines
+    for i in range(len(kind)):
+        kind[i], foreign[i] = OTHER, False
+        if lines.channel[i] == channel:
+            begin = lines.symbol[i]
+            same = lines.symbol_end[i] - begin == len(symbol)
+            if same:
+                for j in range(len(symbol)):
+                    same &= byte_at(text, begin + j) == symbol[j]
+            foreign[i] = not same
+            if same:
+                kind[i] = lines.kind[i]
+        else:
+            lines.ts[i] = lines.checksum[i] = MISSING
+            if lines.channel[i] == UNKNOWN:
+                kind[i] = BAD
+
+
+def merged(scanned: Batch, general: Batch, rows: np.ndarray) -> Batch:
+    """A scanned batch with the messages of these rows taken from the general path."""
+    columns = {}
+    for column in ("kind", "ts", "checksum", "ack_depth", "foreign"):
+        columns[column] = getattr(scanned, column).copy()
+        columns[column][rows] = getattr(general, column)
+    sides = [_merged_orders(*sides, rows) for sides in ((scanned.bids, general.bids), (scanned.asks, general.asks))]
+    return Batch(**columns, bids=sides[0], asks=sides[1])
+
+
+def _merged_orders(scanned: Orders, general: Orders, rows: np.ndarray) -> Orders:
+    if len(general.price) == 0:
+        return scanned
+    counts = np.diff(scanned.start)
+    counts[rows] = np.diff(general.start)
+    message = np.concatenate([np.repeat(np.arange(len(counts)), np.diff(scanned.start)), np.repeat(rows, np.diff(general.start))])
+    order = np.argsort(message, kind="stable")
+    columns = {
+        column.name: np.concatenate([getattr(scanned, column.name), getattr(general, column.name)])[order]
+        for column in fields(Orders)
+        if column.name != "start"
+    }
+    return Orders(start=np.concatenate([[0], np.cumsum(counts)]), **columns)
+
+
+# ---- messages of the general path
+
+
+def read_batch(batch: pa.RecordBatch, channel: str, symbol: str, price_precision: int, qty_precision: int) -> Batch:
     """Flatten one Arrow batch of level3_messages.sql or book_messages.sql; `symbol` is Kraken's name, BTC/USD."""
     kind_text = _codes(batch.column("type"), "snapshot", "update")
     channel_code = _codes(batch.column("channel"), channel)
     has_channel = ~_nulls(batch.column("channel"))
     has_method = ~_nulls(batch.column("method"))
-    symbol_code = _codes(batch.column("symbol"), symbol)
     of_book = channel_code == 0
     parts = _integers(batch.column("parts"))
 
-    kind = np.where(of_book & (kind_text <= 1) & (parts == 1), kind_text, OTHER).astype(np.uint8)
-    malformed = of_book & ((kind_text > 1) | (parts != 1) | _nulls(batch.column("symbol")))
+    kind = np.where(of_book & (kind_text <= UPDATE) & (parts == 1), kind_text, OTHER).astype(np.uint8)
+    malformed = of_book & ((kind_text > UPDATE) | (parts != 1) | _nulls(batch.column("symbol")))
     kind[malformed | ~(has_channel | has_method)] = BAD
-    foreign = (kind <= UPDATE) & (symbol_code != 0)
-    kind[foreign] = OTHER
 
-    bids, asks = (_orders(batch.column(side), channel) for side in ("bids", "asks"))
-    for orders in (bids, asks):
-        bad_order = np.flatnonzero(~orders.valid)
-        if len(bad_order):
-            kind[np.searchsorted(orders.start, bad_order, side="right") - 1] = BAD
-        nameless = np.flatnonzero(orders.event == UNKNOWN_EVENT)
-        if len(nameless):  # a snapshot's orders name no event, an update's must
-            messages = np.searchsorted(orders.start, nameless, side="right") - 1
-            kind[messages[kind[messages] == UPDATE]] = BAD
-
-    ts = _times(batch.column("timestamp"))
+    bids, asks = (_orders(batch.column(side), channel, price_precision, qty_precision) for side in ("bids", "asks"))
+    for orders, valid in (bids, asks):
+        _mark_bad(kind, orders, ~valid, kind <= UPDATE)
+        _mark_bad(kind, orders, orders.event == UNKNOWN_EVENT, kind == UPDATE)  # a snapshot's orders name no event
+    ts = times(batch.column("timestamp"))
     kind[(ts == UNREADABLE) & (kind <= UPDATE)] = BAD
     timeless = (ts < 0) & (kind == UPDATE)
     if timeless.any():  # a level-3 message without a time takes its orders'; a snapshot emits no events
-        kind[timeless & ~(_has_time(bids) | _has_time(asks))] = BAD
+        kind[timeless & ~(_has_time(bids[0]) | _has_time(asks[0]))] = BAD
+    foreign = (kind <= UPDATE) & (_codes(batch.column("symbol"), symbol) != 0)
+    kind[foreign] = OTHER
 
     ack_depth = np.where(_codes(batch.column("ack_symbol"), symbol) == 0, _integers(batch.column("ack_depth")), 0)
     return Batch(
@@ -91,31 +170,38 @@ def read_batch(batch: pa.RecordBatch, channel: str, symbol: str) -> Batch:
         checksum=_checksums(batch.column("checksum")),
         ack_depth=np.maximum(ack_depth, 0),
         foreign=foreign,
-        bids=bids,
-        asks=asks,
+        bids=bids[0],
+        asks=asks[0],
     )
 
 
-def _orders(column: pa.ListArray, channel: str) -> Orders:
+def _mark_bad(kind: np.ndarray, orders: Orders, bad: np.ndarray, among: np.ndarray) -> None:
+    found = np.flatnonzero(bad)
+    if len(found):
+        messages = np.searchsorted(orders.start, found, side="right") - 1
+        kind[messages[among[messages]]] = BAD
+
+
+def _orders(column: pa.ListArray, channel: str, price_precision: int, qty_precision: int) -> tuple[Orders, np.ndarray]:
+    """One side's orders, and which of them have every field, readable."""
     start = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     if column.null_count and np.diff(start)[_nulls(column)].any():
         raise ValueError("unexpected Arrow layout from DuckDB: a null list has orders. Report it with the DuckDB version")
     orders = column.values.slice(int(start[0]), int(start[-1] - start[0]))
     start = start - start[0]
     names = ("limit_price", "order_qty") if channel == "level3" else ("price", "qty")
-    price, qty = (decimals(orders.field(name)) for name in names)
-    valid = ~(_nulls(orders.field(names[0])) | _nulls(orders.field(names[1])) | _nulls(orders))
-    valid &= (price > 0) & (qty >= 0)
+    price, qty = decimals(orders.field(names[0]), price_precision), decimals(orders.field(names[1]), qty_precision)
+    valid = ~_nulls(orders) & (price != UNREADABLE) & (price != 0) & (qty != UNREADABLE)
     count = len(orders)
     if channel != "level3":
-        return Orders(start, np.zeros(count, np.uint8), np.zeros(count, np.int64), price, qty, np.full(count, MISSING), valid)
+        return Orders(start, np.zeros(count, np.uint8), np.zeros(count, np.int64), price, qty, np.full(count, MISSING)), valid
     event = _codes(orders.field("event"), "add", "modify", "delete")
-    key = _hash_text(*_text(orders.field("order_id")))
+    key = _hashes(*_text(orders.field("order_id")))
     valid &= ~_nulls(orders.field("order_id"))
     valid &= _nulls(orders.field("event")) | (event <= DELETE)
-    ts = _times(orders.field("timestamp"))
+    ts = times(orders.field("timestamp"))
     valid &= ts != UNREADABLE
-    return Orders(start, event, key, price, qty, ts, valid)
+    return Orders(start, event, key, price, qty, ts), valid
 
 
 def _has_time(orders: Orders) -> np.ndarray:
@@ -134,7 +220,7 @@ def _nulls(column: pa.Array) -> np.ndarray:
 
 
 def _integers(column: pa.Array) -> np.ndarray:
-    filled = column.fill_null(int(MISSING)) if column.null_count else column
+    filled = column.fill_null(MISSING) if column.null_count else column
     return filled.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
@@ -144,14 +230,8 @@ def _checksums(column: pa.Array) -> np.ndarray:
     return checksums
 
 
-def decimals(column: pa.Array) -> np.ndarray:
-    """The values of decimal128(18, 8), which are in the low eight of sixteen bytes."""
-    raw = np.frombuffer(column.buffers()[1], np.int64)
-    return np.ascontiguousarray(raw[2 * column.offset : 2 * (column.offset + len(column)) : 2])
-
-
 def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bytes, offsets and nulls of a string column."""
+    """Bytes with padding, offsets and nulls of a string column."""
     if pa.types.is_large_string(column.type):
         offset_type: Any = np.int64
     elif pa.types.is_string(column.type):
@@ -159,9 +239,9 @@ def _text(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     else:
         raise TypeError(f"expected text from DuckDB, got {column.type}")
     _, offsets, data = column.buffers()
-    starts = np.frombuffer(offsets, offset_type)[column.offset : column.offset + len(column) + 1]
-    body = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    return body, starts, _nulls(column)
+    starts = np.frombuffer(offsets, offset_type)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    body = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return np.concatenate([body, np.zeros(PADDING, np.uint8)]), starts, _nulls(column)
 
 
 def _codes(column: pa.Array, *words: str) -> np.ndarray:
@@ -170,87 +250,43 @@ def _codes(column: pa.Array, *words: str) -> np.ndarray:
     return codes.to_numpy(zero_copy_only=False).astype(np.uint8)
 
 
-def _times(column: pa.Array) -> np.ndarray:
-    return _parse_times(*_text(column))
+def times(column: pa.Array) -> np.ndarray:
+    """Kraken's times as ns; null is MISSING, other text UNREADABLE."""
+    found = np.empty(len(column), np.int64)
+    _parse_times(*_text(column), found, no_known_time())
+    return found
 
 
-@njit(cache=True, nogil=True)
-def _hash_text(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.ndarray:
-    """64-bit FNV-1a with a final mix."""
-    hashes = np.zeros(len(starts) - 1, np.uint64)
-    for i in range(len(hashes)):
-        if nulls[i]:
-            continue
-        value = np.uint64(14695981039346656037)
-        for j in range(starts[i], starts[i + 1]):
-            value = (value ^ np.uint64(body[j])) * np.uint64(1099511628211)
-        value ^= value >> np.uint64(32)
-        hashes[i] = value * np.uint64(0xD6E8FEB86659FD93)
-    return hashes.view(np.int64)
+def decimals(column: pa.Array, precision: int) -> np.ndarray:
+    """Numbers as integers of 10^-precision, exactly; OFF_GRID, or UNREADABLE, which null is too."""
+    found = np.empty(len(column), np.int64)
+    _parse_decimals(*_text(column), precision, found)
+    return found
 
 
-@njit(cache=True, nogil=True)
-def _days_since_epoch(year: int, month: int, day: int) -> int:
-    """Days of the proleptic Gregorian calendar since 1970-01-01."""
-    year -= month <= 2
-    era = year // 400
-    year_of_era = year - era * 400
-    day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+def _hashes(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.ndarray:
+    found = np.zeros(len(nulls), np.int64)
+    _hash_texts(body, starts, nulls, found)
+    return found
 
 
-@njit(cache=True, nogil=True)
-def _two(body: np.ndarray, at: int) -> np.int64:
-    return (np.int64(body[at]) - 48) * 10 + np.int64(body[at + 1]) - 48
+@njit_in_place
+def _hash_texts(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray, found: np.ndarray) -> None:
+    for i in range(len(found)):
+        if not nulls[i]:
+            found[i] = hash_bytes(body, starts[i], starts[i + 1])
 
 
-@njit(cache=True, nogil=True)
-def _is_date_and_time(body: np.ndarray, begin: int) -> bool:
-    good = True
-    for j in range(19):
-        c = body[begin + j]
-        if j == 4 or j == 7:
-            good &= c == 45  # -
-        elif j == 10:
-            good &= c == 84  # T
-        elif j == 13 or j == 16:
-            good &= c == 58  # :
-        else:
-            good &= 48 <= c <= 57
-    return good
+@njit_in_place
+def _parse_decimals(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray, precision: int, found: np.ndarray) -> None:
+    for i in range(len(found)):
+        found[i] = UNREADABLE if nulls[i] else decimal_of(body, starts[i], starts[i + 1], precision)
 
 
-@njit(cache=True, nogil=True)
-def _parse_times(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray) -> np.ndarray:
-    """RFC 3339 in UTC with up to nine decimals, as Kraken writes it, to nanoseconds; null is MISSING, other text UNREADABLE."""
-    times = np.full(len(starts) - 1, -1, np.int64)
-    known, second = np.int64(-1), np.int64(0)  # offset of the last date and time parsed, and its value in seconds
-    for i in range(len(times)):
-        begin, end = np.int64(starts[i]), np.int64(starts[i + 1])
-        digits = end - begin - 21  # after the point
-        if nulls[i]:
-            continue
-        times[i] = -2
-        if digits < -1 or digits > 9 or body[end - 1] != 90:  # ends in Z
-            continue
-        same, before = known >= 0, known if known >= 0 else begin
-        for j in range(19):
-            same &= body[begin + j] == body[before + j]
-        if not same:
-            if not _is_date_and_time(body, begin):
-                continue
-            year = _two(body, begin) * 100 + _two(body, begin + 2)
-            month, day = _two(body, begin + 5), _two(body, begin + 8)
-            hour, minute, seconds = _two(body, begin + 11), _two(body, begin + 14), _two(body, begin + 17)
-            if not (1970 <= year <= 2261 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and seconds <= 60):
-                continue
-            known = begin
-            second = _days_since_epoch(year, month, day) * 86400 + hour * 3600 + minute * 60 + seconds
-        fraction, good = np.int64(0), digits < 0 or body[begin + 19] == 46
-        for j in range(begin + 20, end - 1):
-            digit = np.int64(body[j]) - 48
-            good &= 0 <= digit <= 9
-            fraction = fraction * 10 + digit
-        if good:
-            times[i] = second * 1_000_000_000 + (fraction * _POWERS[9 - digits] if digits > 0 else 0)
-    return times
+@njit_in_place
+def _parse_times(body: np.ndarray, starts: np.ndarray, nulls: np.ndarray, found: np.ndarray, known: np.ndarray) -> None:
+    for i in range(len(found)):
+        found[i] = MISSING
+        if not nulls[i]:
+            value, end = scan_time(body, starts[i], known)
+            found[i] = value if end == starts[i + 1] else UNREADABLE

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from uqlob_pipeline.market.kraken.messages import UPDATE, Batch, Orders
+from uqlob_pipeline.market.kraken.codes import UPDATE
+from uqlob_pipeline.market.kraken.messages import Batch, Orders
 
 
 class _Side(NamedTuple):

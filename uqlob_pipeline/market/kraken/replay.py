@@ -22,8 +22,8 @@ from uqlob_pipeline.market.kraken.book import (
     remove_order,
     set_level,
 )
+from uqlob_pipeline.market.kraken.codes import EXECUTION, SNAPSHOT, UPDATE
 from uqlob_pipeline.market.kraken.message_events import apply_levels, apply_orders, last_seq
-from uqlob_pipeline.market.kraken.messages import EXECUTION, SNAPSHOT, UPDATE
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
 from uqlob_pipeline.market.kraken.replay_state import FAILED, LIVE, WAITING, Column, Counter, Messages, Run, SideOrders, State
 

@@ -82,9 +82,7 @@ class Rules(NamedTuple):
     """Settings of the instrument and the profile."""
 
     level3: bool
-    tick: int  # in 10^-8
-    lot: int  # in 10^-8
-    units_per_tick: int
+    units_per_tick: int  # a unit is 10^-price_precision
     verify_every: int
     max_level: int
     republished_ns: int
