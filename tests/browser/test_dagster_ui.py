@@ -61,7 +61,7 @@ def test_what_was_made_in_a_grouped_run_is_in_step_with_its_inputs(place: Place,
 def test_one_asset_day_is_materialised_from_the_page_and_succeeds(place: Place, screen: Screen) -> None:
     simulate(place, ALONE)
     screen.go(page_of(place, "book_events", ALONE))
-    screen.see(partition(ALONE), "Missing (")
+    screen.see(partition(ALONE), "Missing (", reload_every=15)  # the dates end at the last recorded day: they are loaded again
     screen.press("Materialize")
     screen.see("Launch runs to materialize book_events", "1 partition")
     screen.press("Launch 1 run")
@@ -78,7 +78,7 @@ def test_a_backfill_of_new_days_makes_each_of_them(place: Place, screen: Screen)
     for number in NEW_DAYS:
         simulate(place, number)
     screen.go(page_of(place, "book_events", NEW_DAYS[0]))
-    screen.see(partition(NEW_DAYS[0]), "Missing (")
+    screen.see(partition(NEW_DAYS[0]), "Missing (3)", reload_every=15)
     screen.press("Materialize")
     screen.see("Launch runs to materialize book_events")
     dates = screen.driver.find_element(By.CSS_SELECTOR, "[role=dialog] input[type=text]")

@@ -58,7 +58,8 @@ def test_the_link_of_a_model_leads_to_its_run_with_metrics_and_figures(place: Pl
 
     figures = sorted(path.name for path in record.directory.glob("*.png"))
     assert figures == [CONFUSION, CURVES]
-    screen.go(f"{link}/artifacts/figures/{figures[0]}", height=900)
+    assert link.endswith("?workflowType=machine_learning")  # the mode that training runs need
+    screen.go(f"{link.partition('?')[0]}/artifacts/figures/{figures[0]}", height=900)
     screen.see(*figures)
     for name in figures:
         screen.until(name, lambda name=name: screen.driver.find_elements(By.XPATH, f"//*[text()='{name}']"))[0].click()
