@@ -255,6 +255,7 @@ def test_the_model_that_predictions_are_made_with_has_its_own_alias(trained, pro
     for head in ("regression", "classification"):
         version = client.get_model_version_by_alias(f"uqlob-BTC-USD-5s-{head}-tiny", IN_USE)
         assert version.tags["uqlob.version"] == read_record(lake.model(f"uq_{head}", KEY)).version
+        assert client.get_logged_model(version.model_id).name == version.name  # symbol, horizon and head
 
 
 def test_datasets_of_other_horizons_have_other_digests(trained, profile):

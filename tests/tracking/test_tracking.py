@@ -134,9 +134,8 @@ def test_each_identity_has_one_run_below_one_parent_per_model(tracking):
     children = [run for run in runs if run.info.run_id != parent.info.run_id]
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
     assert {run.info.status for run in runs} == {"FINISHED"}
-    assert (
-        tracking.url(tracking.model(key)) == f"{tracking.ui}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
-    )
+    page = f"{tracking.ui}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+    assert tracking.url(tracking.model(key)) == f"{page}?workflowType=machine_learning"  # the mode that training runs need
 
 
 def test_a_run_records_how_it_ended_until_it_is_resumed(tracking):
