@@ -9,6 +9,7 @@ Times are microseconds UTC. Rows of one exchange message share `local_timestamp`
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from uqlob_pipeline.market.importer.formats.v2_lines import (
     DumpRefused,
@@ -25,7 +26,8 @@ from uqlob_pipeline.market.importer.formats.v2_lines import (
 
 NAME, TITLE = "tardis", "Tardis.dev CSV of Kraken: incremental_book_L2 or trades"
 _SHARED = ("exchange", "symbol", "timestamp", "local_timestamp", "side", "price", "amount")
-_BOOK, _TRADE = (*_SHARED, "is_snapshot"), (*_SHARED, "id")
+_BOOK, _TRADE = (*_SHARED[:4], "is_snapshot", *_SHARED[4:]), (*_SHARED[:4], "id", *_SHARED[4:])
+_FLAGS, _SIDES = {"true": True, "false": False}, ("bid", "ask")
 _MAX_TIME_DIGITS = 16  # microseconds of the year 2286
 
 
@@ -58,10 +60,11 @@ def convert(lines: NumberedLines, refuse: Refuse) -> NumberedLines:
 def _rows(lines: NumberedLines, columns: list[str], wanted: tuple[str, ...]) -> Iterator[tuple[int, bytes, list[str]]]:
     """Each row's number, text and fields in the order of `wanted`; no fields if their number is wrong."""
     places = [columns.index(name) for name in wanted]
+    in_order, count = places == list(range(len(columns))), len(columns)
     for number, line in lines:
         fields = line.decode(errors="replace").rstrip("\r").split(",")
-        if len(fields) == len(columns):
-            yield number, line, [fields[place] for place in places]
+        if len(fields) == count:
+            yield number, line, fields if in_order else [fields[place] for place in places]
         elif line.strip():
             yield number, line, []
 
@@ -70,13 +73,16 @@ def _symbol_and_times(fields: list[str]) -> tuple[str, int, int]:
     """The v2 symbol, the exchange's time and the time of receipt in nanoseconds."""
     if not fields:
         raise ValueError("the row has another number of fields than the header")
-    exchange, symbol, time, local = fields[:4]
-    if exchange != "kraken":
-        raise ValueError(f"the row is of exchange {exchange[:40]!r}, not of kraken")
-    for text in (time, local):
-        if not (text.isascii() and text.isdigit() and len(text) <= _MAX_TIME_DIGITS):
-            raise ValueError(f"{text[:40]!r} is not a time in microseconds since 1970")
-    return v2_symbol(symbol), int(time) * 1000, int(local) * 1000
+    if fields[0] != "kraken":
+        raise ValueError(f"the row is of exchange {fields[0][:40]!r}, not of kraken")
+    return v2_symbol(fields[1]), _nanoseconds(fields[2]), _nanoseconds(fields[3])
+
+
+@lru_cache(maxsize=16)  # the rows of a message share both times
+def _nanoseconds(microseconds: str) -> int:
+    if not (microseconds.isascii() and microseconds.isdigit() and len(microseconds) <= _MAX_TIME_DIGITS):
+        raise ValueError(f"{microseconds[:40]!r} is not a time in microseconds since 1970")
+    return int(microseconds) * 1000
 
 
 @dataclass
@@ -110,9 +116,9 @@ def _book_messages(rows: Iterator[tuple[int, bytes, list[str]]], refuse: Refuse)
     for number, text, fields in rows:
         try:
             key = _symbol_and_times(fields)
-            side, snapshot = fields[4], {"true": True, "false": False}[fields[7].lower()]
-            level = (number_text(fields[5]), number_text(fields[6]))
-            if side not in ("bid", "ask"):
+            snapshot, side = _FLAGS[fields[4]], fields[5]
+            level = (number_text(fields[6]), number_text(fields[7]))
+            if side not in _SIDES:
                 raise ValueError(f"the side is {side[:40]!r}, not bid or ask")
         except (ValueError, KeyError, ArithmeticError) as error:
             refuse(number, f"{type(error).__name__}: {error}")
@@ -136,7 +142,7 @@ def _trade_messages(rows: Iterator[tuple[int, bytes, list[str]]], refuse: Refuse
     for number, text, fields in rows:
         try:
             symbol, time, received_at = _symbol_and_times(fields)
-            side, price, amount, trade_id = fields[4], number_text(fields[5]), number_text(fields[6]), fields[7]
+            trade_id, side, price, amount = fields[4], fields[5], number_text(fields[6]), number_text(fields[7])
             if side not in ("buy", "sell"):
                 raise ValueError(f"the side is {side[:40]!r}, not buy or sell")
             if not (trade_id.isascii() and trade_id.isdigit() and len(trade_id) <= 18):
