@@ -369,6 +369,20 @@ def test_a_coverage_is_called_nominal_only_within_one_point_and_both_levels_are_
     assert "Coverage is not nominal for BTC-USD 5 s (92.2 % for 95 %)" in where_not
 
 
+@pytest.mark.parametrize(("lower", "tone"), [(0.01, "good"), (-0.01, "bad")])
+def test_the_summary_says_whether_the_learned_distribution_beats_an_ewma(lake, lower, tone):
+    def gaining(row):
+        return row | {"value": 0.02, "lower": lower, "upper": 0.05} if row["metric"] == "nlpd_gain_over_ewma" else row
+
+    inputs = changed_scores(inputs_of(lake), gaining)
+    scores = cells.Scores(pl.DataFrame(pa.concat_tables([tables.scores for tables in inputs.evaluations.values()])))
+    scores.rows.update({("pooled", *key[1:]): row for key, row in scores.rows.items() if key[0] == "BTC-USD"})
+    sharpness = next(finding for finding in findings(inputs, scores) if "better than an EWMA" in finding.heading)
+    assert f"+0.020 at 5 s ({lower:+.3f} to +0.050)" in sharpness.sentences[0]
+    assert sharpness.tone == tone
+    assert ("buys nothing" in " ".join(sharpness.sentences)) == (tone == "bad")
+
+
 def test_a_head_with_a_directional_f1_of_zero_is_shown(lake):
     def hopeless(row):
         return row | {"value": 0.0} if (row["head"], row["metric"]) == ("classification", "directional_f1") else row

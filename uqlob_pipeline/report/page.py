@@ -122,8 +122,9 @@ def _forecast_pictures(inputs: ReportInputs, symbols: list[str], *, single: bool
         if single:
             figure = figures.figure_single_forecast(forecasts, symbol, horizon, simulated=inputs.simulated)
             caption = (
-                "From the data before t the model predicts a Gaussian for t + h. Shown is the test window whose SNR is "
-                "nearest to the 90th percentile, the limit of the top-decile gate."
+                "From the data before t the model predicts a distribution for t + h: the bands are its intervals, the bell is a "
+                "Gaussian of its mean and standard deviation. Shown is the test window whose SNR is nearest to the 90th "
+                "percentile, the limit of the top-decile gate."
             )
             yield Picture(f"single-forecast-{symbol}", "One forecast", caption, figure)
         figure = figures.figure_prediction_intervals(forecasts, symbol, horizon, simulated=inputs.simulated)
@@ -136,7 +137,7 @@ def _calibration(inputs: ReportInputs, combined: CombinedTables) -> Iterator[Pic
         figure = figures.figure_reliability(combined.reliability, inputs.present_symbols, simulated=inputs.simulated)
         caption = (
             "Top: on the dashed line the coverage is nominal; below it the intervals are too narrow. Middle: a flat PIT "
-            "histogram is ideal, a hump means too wide, peaks at both ends mean tails heavier than a Gaussian's. Bottom: "
+            "histogram is ideal, a hump means too wide, peaks at both ends mean tails heavier than forecast. Bottom: "
             "predicted against observed error in bins of predicted uncertainty."
         )
         yield Picture("reliability", "Reliability, PIT and error by uncertainty", caption, figure)

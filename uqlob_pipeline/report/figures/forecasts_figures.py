@@ -98,7 +98,7 @@ def figure_single_forecast(
         )
         axes.plot(horizon_s, y, "D", color=VERMILION, markersize=6, label="realised")
         axes.annotate("t", (0, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points", color=FAINT)
-        distribution = f"N({mean:+.1f}, {std:.1f}²) ticks, SNR {snr[at]:.2f}"
+        distribution = f"mean {mean:+.1f}, standard deviation {std:.1f} ticks, SNR {snr[at]:.2f}"
         axes.set_title(f"{symbol}: forecast for the next {horizon_s} s: {distribution}")
         axes.set(xlabel="Seconds from t", ylabel="Ticks from the start price", xlim=(float(t[0]), reach))
         axes.legend(loc="best", fontsize=7.5)
