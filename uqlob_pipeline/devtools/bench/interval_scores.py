@@ -20,6 +20,7 @@ CALIBRATED, RAW = "calibrated head", "head, not recalibrated"
 LEVELS = {"68": 0.68, "95": 0.95}
 SCORES = ("log_score", "crps", "winkler68", "winkler95", "inside68", "inside95")
 LOSSES = ("log_score", "crps", "winkler68", "winkler95")  # lower is better
+CORRELATION = "correlation"  # its mean is the correlation of the published mean with the outcome
 BLOCK_SECONDS = 600
 GROUPS = 4
 
@@ -85,6 +86,7 @@ def score_model(
     if garch:
         methods["GARCH(1,1)"] = references.garch(outcomes)
     scores = {name: _distribution_scores(one[test], y[test], y_ref) for name, one in methods.items()}
+    scores[CALIBRATED][CORRELATION] = _standardised(calibrated.mean()[test]) * _standardised(y[test])
     for name, method in (
         ("split conformal", references.split_conformal),
         ("rolling conformal", references.rolling_conformal),
@@ -124,6 +126,10 @@ def _interval_scores(lower: np.ndarray, upper: np.ndarray, y: np.ndarray, name: 
 
     inside = ((y >= lower) & (y <= upper)).astype(float)
     return {f"winkler{name}": winkler(y, lower, upper, LEVELS[name]) / y_ref, f"inside{name}": inside}
+
+
+def _standardised(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / max(float(values.std()), 1e-12)
 
 
 def _quantile_group(values: np.ndarray) -> np.ndarray:

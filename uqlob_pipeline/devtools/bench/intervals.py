@@ -76,6 +76,9 @@ def judge(root: Path, seeds: list[int], variant: Variant) -> dict[str, Any]:
             name: {method: row for method, row in table.items() if method in (scoring.CALIBRATED, scoring.RAW)}
             for name, table in by_model.items()
         },
+        "correlation_of_the_mean": scoring.mean_with_bounds(
+            models, [model.scores[scoring.CALIBRATED][scoring.CORRELATION] for model in models]
+        ),
         "coverage_by": {method: scoring.coverage_by_group(models, method) for method in (scoring.CALIBRATED, scoring.RAW)},
         "pit": {model.name: model.pit for model in models},
         "settings": {model.name: model.settings for model in models},
