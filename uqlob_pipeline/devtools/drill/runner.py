@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,8 @@ import typer
 
 from uqlob_pipeline.devtools.drill.lakes import STAGES, Drill
 from uqlob_pipeline.devtools.drill.scenarios import faults_for
+
+RANDOM_STEPS = ("import", "replay", "features", "training", "evaluation", "recorder")
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,41 @@ class Outcome:
         return not self.problems
 
 
+def play_random(root: Path, seed: int, numbers: range, steps: tuple[str, ...], log: Callable[[str], None]) -> None:
+    """Play random faults and print what was done; exit code 1 if one of them made a difference."""
+    from uqlob_pipeline.devtools.drill.random_drill import RandomDrill
+
+    faults = RandomDrill(root, seed, log, steps)
+    faults.prepare()
+    reported = 0
+    for number in numbers:
+        faults.play(number)
+        for problem in faults.problems[reported:]:
+            log(f"FAILED {problem}")
+        reported = len(faults.problems)
+        if (number - numbers.start) % 10 == 9:
+            log(f"{number - numbers.start + 1} of {len(numbers)} faults, {reported} failed")
+    for what, count in sorted(faults.counts.items()):
+        log(f"{count:6d} {what}")
+    log(f"{len(numbers)} random faults from number {numbers.start}, seed {seed}: {reported} failed")
+    if reported:
+        raise typer.Exit(1)
+
+
 def drill(
     stages: Annotated[str, typer.Option(help="Stages to disturb, of ingest,fit,features,train,evaluate.")] = ",".join(STAGES),
     kills: Annotated[int, typer.Option(min=1, help="Kills per stage before it may finish.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the random kill times.")] = 0,
     keep: Annotated[Path | None, typer.Option(help="Keep the lakes in this new directory (default: a temporary one).")] = None,
+    random_faults: Annotated[int, typer.Option("--random", min=0, help="Play this many random faults instead of the list.")] = 0,
+    first: Annotated[int, typer.Option(min=0, help="Number of the first random fault, to repeat one.")] = 0,
+    steps: Annotated[str, typer.Option(help="Steps that random faults disturb.")] = ",".join(RANDOM_STEPS),
 ) -> None:
     """Disturb small lakes (kill, full disk, corrupt dump), run again, and compare every table with an undisturbed lake.
 
-    Exit code 1 if a table is missing, partial, duplicated or different. Takes minutes. Works on temporary lakes only.
+    --random kills, damages, delays, fills disks and cuts connections over import, replay, features, training, evaluation and
+    recorder; the seed and a fault's number repeat it. Exit code 1 if a table is missing, partial, duplicated or different.
+    Takes minutes. Works on temporary lakes only.
     """
     # Imported here so that other commands start fast.
     from rich.console import Console
@@ -49,6 +78,9 @@ def drill(
     unknown = [name for name in chosen if name not in STAGES]
     if unknown or not chosen:
         raise typer.BadParameter(f"unknown stage {', '.join(unknown) or '(none)'}; stages are {', '.join(STAGES)}")
+    disturbed = tuple(name.strip() for name in steps.split(",") if name.strip())
+    if not disturbed or set(disturbed) - set(RANDOM_STEPS):
+        raise typer.BadParameter(f"steps are {', '.join(RANDOM_STEPS)}", param_hint="'--steps'")
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise typer.BadParameter(f"{keep} is not empty: --keep takes a new directory")
     console = Console()
@@ -60,6 +92,9 @@ def drill(
         console.print(f"{elapsed}  {line}", highlight=False, markup=False)
 
     try:
+        if random_faults:
+            play_random(root, seed, range(first, first + random_faults), disturbed, log)
+            return
         lakes = Drill(root, chosen, kills, random.Random(seed), log)  # noqa: S311 (kill times, not secrets)
         log(f"simulating a market and building the undisturbed lake in {root}")
         lakes.prepare()

@@ -1,0 +1,268 @@
+"""`uqlob drill --random N`: kills, damages, delays, fills disks and cuts connections at random, and compares bytes.
+
+Every fault follows from the seed and its number: `--first` repeats one. Kill times are a share of the step's own duration.
+"""
+
+import json
+import random
+import resource
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from uqlob_pipeline.devtools.drill.damage import flip_bit, play_damaged_captures
+from uqlob_pipeline.devtools.drill.steps import (
+    CAPTURE,
+    CAPTURE_LINES,
+    STEP_LIMIT_S,
+    STEPS,
+    Child,
+    Step,
+    days_of,
+    profile_of_drill,
+    record_frames,
+)
+from uqlob_pipeline.lake.layout import Lake
+
+DAMAGED_AT_ONCE = 25
+IMPORTED_BEFORE = (
+    "uqlob_models.training",
+    "uqlob_models.prediction",
+    "uqlob_pipeline.market.kraken.ingest",
+    "uqlob_pipeline.market.importer.import_dumps",
+    "uqlob_pipeline.models.gated_evaluation",
+)
+FAULTS = {
+    "import": ("kill", "kill", "damage", "damage", "delay", "full disk"),
+    "replay": ("kill", "kill", "flip", "delay", "full disk"),
+    "features": ("kill", "kill", "flip", "delay", "full disk"),
+    "training": ("kill", "kill", "flip", "delay"),
+    "evaluation": ("kill", "kill", "flip", "full disk"),
+    "recorder": ("kill", "cut", "damage"),
+}
+INPUTS = {  # files that a step reads and whose bytes are hashed
+    "features": ("book_events", "window_prices"),
+    "training": ("event_features", "window_labels", "feature_scales", "label_thresholds"),
+    "evaluation": ("event_features", "window_labels", "models"),
+}
+
+
+@dataclass
+class RandomDrill:
+    """The undisturbed lake after each step, and what was done to copies of it."""
+
+    root: Path
+    seed: int
+    log: Callable[[str], None]
+    steps: tuple[str, ...] = tuple(step.name for step in STEPS)
+    seconds: dict[str, float] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def prepare(self) -> None:
+        """Simulate the market, and run every step once, undisturbed."""
+        from uqlob_pipeline.market.kraken.dumps import read_lines
+        from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
+
+        for module in IMPORTED_BEFORE:  # once here instead of in every process
+            import_module(module)
+        self.profile = profile_of_drill()
+        assert self.profile.simulation is not None
+        market = MarketSettings(seed=self.profile.simulation.seed, hours=self.profile.simulation.hours)
+        needed = self._needed()
+        lake, first = Lake(self.root / "undisturbed" / "lake"), days_of(self.profile)[0]
+
+        def simulate() -> None:
+            for day in days_of(self.profile) if needed - {"import", "recorder"} else [first]:
+                simulate_day(lake.root, day.symbol, day.date, market)
+
+        self._require(Child(simulate, self.root / "error"), "simulation")
+        lines = [line for file in lake.dumps("level3", first) for _, line in read_lines(file)][:CAPTURE_LINES]
+        self.capture = lines
+        for step in STEPS:
+            if step.name not in needed:
+                continue
+            own = Lake(self.root / "undisturbed" / step.name / "lake") if step.outputs == ("raw",) else lake
+            own.root.mkdir(parents=True, exist_ok=True)
+            (own.root.parent / CAPTURE).write_bytes(b"\n".join(lines) + b"\n")
+            before = self.root / "before" / step.name
+            shutil.copytree(own.root.parent, before, ignore=shutil.ignore_patterns("import", "recorder"))
+            started = time.monotonic()
+            self._require(Child(partial(step.run, own, self.profile), self.root / "error"), step.name)
+            self.seconds[step.name] = time.monotonic() - started
+            self.log(f"undisturbed {step.name}: {self.seconds[step.name]:.1f} s")
+
+    def _needed(self) -> set[str]:
+        """The steps to disturb, and those that make what they read."""
+        chain = [step.name for step in STEPS if step.outputs != ("raw",)]
+        last = max((chain.index(name) for name in self.steps if name in chain), default=-1)
+        return {*self.steps, *chain[: last + 1]}
+
+    def _require(self, child: Child, what: str) -> None:
+        if child.wait():
+            raise RuntimeError(f"the undisturbed {what} failed: {child.why()}")
+
+    def expected(self, step: Step) -> dict[str, str]:
+        own = self.root / "undisturbed" / (step.name if step.outputs == ("raw",) else "") / "lake"
+        return output_hashes(own, step)
+
+    def play(self, number: int) -> None:
+        """One fault; what went wrong is kept with its number."""
+        draw = random.Random(f"{self.seed}/{number}")  # noqa: S311 (faults, not secrets)
+        step = draw.choice([step for step in STEPS if step.name in self.steps])
+        fault = draw.choice(FAULTS[step.name])
+        site = self.root / f"fault-{number}"
+        shutil.copytree(self.root / "before" / step.name, site)
+        lake = Lake(site / "lake")
+        lake.root.mkdir(exist_ok=True)
+        found = getattr(self, f"_{fault.replace(' ', '_')}")(step, lake, draw, number)
+        self.problems += [f"fault {number}, {fault} in {step.name}: {problem}" for problem in found]
+        self.counts[f"{fault} in {step.name}"] += 1
+        shutil.rmtree(site, ignore_errors=True)
+
+    # ---- faults
+
+    def _start(self, step: Step, lake: Lake) -> Child:
+        return Child(partial(step.run, lake, self.profile), lake.root.parent / "error")
+
+    def _finish(self, step: Step, lake: Lake) -> list[str]:
+        """Run the step to its end and compare its bytes with the undisturbed ones."""
+        from uqlob_pipeline.lake.atomic_files import sweep_temporaries
+
+        child = self._start(step, lake)
+        code = child.wait()
+        if code != 0:
+            return [f"the next run ended with {'no end' if code is None else code}: {child.why()}"]
+        sweep_temporaries(lake.root)
+        left = [f"{path.name} was left behind" for path in lake.root.rglob(".*.tmp")]
+        return left + compared(self.expected(step), output_hashes(lake.root, step))
+
+    def _kill(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
+        problems = []
+        for _ in range(draw.randint(1, 3)):
+            child = self._start(step, lake)
+            time.sleep(draw.uniform(0.0, 1.0) * self.seconds[step.name])
+            child.signal(signal.SIGKILL)
+            if child.wait() == -signal.SIGKILL:
+                self.counts["kills"] += 1
+            if step.name == "recorder":
+                return self._recorded_prefix(lake)
+            if step.name != "training":  # an unfinished training has its best model so far
+                problems += partial_files(self.expected(step), output_hashes(lake.root, step))
+        return problems + self._finish(step, lake)
+
+    def _recorded_prefix(self, lake: Lake) -> list[str]:
+        """What a killed recorder wrote is what the undisturbed one wrote first."""
+        whole = self._recorded(Lake(self.root / "undisturbed" / "recorder" / "lake"))
+        complete = self._recorded(lake)[:-1]  # the last line may be cut off
+        return [] if complete == whole[: len(complete)] else ["the recorder wrote other lines than the undisturbed one"]
+
+    def _recorded(self, lake: Lake) -> list[bytes]:
+        from uqlob_pipeline.market.kraken.dumps import read_lines
+
+        return [line.partition(b',"received_at"')[0] for file in sorted(lake.root.rglob("*.zst")) for _, line in read_lines(file)]
+
+    def _cut(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
+        """The connection is lost and never comes back with a snapshot: what was recorded until then is what was received."""
+        cut = draw.randrange(2, CAPTURE_LINES)
+        child = Child(partial(record_frames, lake, self.profile, (cut,)), lake.root.parent / "error")
+        if child.wait() != 0:
+            return [f"the recorder ended: {child.why()}"]
+        received = {frame.rstrip()[:-1] for frame in self.capture[:cut]}  # without the brace that `received_at` is put before
+        whole = self._recorded(Lake(self.root / "undisturbed" / "recorder" / "lake"))
+        self.counts["connections cut"] += 1
+        same = self._recorded(lake) == [line for line in whole if line in received]
+        return [] if same else [f"after the cut at frame {cut} other lines are there"]
+
+    def _delay(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
+        child = self._start(step, lake)
+        for _ in range(3):
+            time.sleep(draw.uniform(0.0, 0.3) * self.seconds[step.name])
+            child.signal(signal.SIGSTOP)
+            time.sleep(draw.uniform(0.05, 0.5))
+            child.signal(signal.SIGCONT)
+        code = child.wait()
+        return [f"it ended with {code}: {child.why()}"] if code else compared(self.expected(step), output_hashes(lake.root, step))
+
+    def _full_disk(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
+        limit = int(10 ** draw.uniform(2.5, 5.5))
+
+        def limited() -> None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails, not the process
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            step.run(lake, self.profile)
+
+        code = Child(limited, lake.root.parent / "error").wait()
+        problems = [] if code in (0, 1) else [f"with files of at most {limit} bytes it ended with {code}"]
+        return problems + partial_files(self.expected(step), output_hashes(lake.root, step)) + self._finish(step, lake)
+
+    def _flip(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
+        """A flipped bit in an input: the step fails by name, or gives the undisturbed bytes."""
+        tables = INPUTS.get(step.name, ())
+        files = [
+            path
+            for table in tables
+            for path in sorted((lake.root / table).rglob("*"))
+            if path.suffix in HASHED and path.is_file()
+        ]
+        files = [path for path in files if "checkpoints" not in path.parts and not path.name.startswith(".")]
+        if not files:  # the replay reads dumps, which Kraken's checksums protect: damage is played by the import
+            return self._damage(step, lake, draw, number)
+        flipped = draw.choice(files)
+        flip_bit(flipped, draw)
+        self.counts["damaged inputs"] += 1
+        child = self._start(step, lake)
+        code = child.wait()
+        if code == 0:
+            return compared(self.expected(step), output_hashes(lake.root, step))
+        named = "is damaged" in child.why() or "cannot be read" in child.why()
+        return [] if code == 1 and named else [f"with a flipped bit in {flipped.name} it ended with {code}: {child.why()}"]
+
+    def _damage(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
+        """Damaged captures through import and replay: each is refused, reported or makes no difference."""
+        results, work = lake.root.parent / "results", lake.root.parent / "damaged"
+        play = partial(play_damaged_captures, work, self.capture, self.profile, f"{self.seed}/{number}", DAMAGED_AT_ONCE, results)
+        child = Child(play, lake.root.parent / "error")
+        code = child.wait(2 * STEP_LIMIT_S)
+        entries = [json.loads(line) for line in results.read_text().splitlines()] if results.is_file() else []
+        what = {entry["number"]: entry["damage"] for entry in entries if "damage" in entry}
+        outcomes = {entry["number"]: entry["outcome"] for entry in entries if "outcome" in entry}
+        self.counts["damaged inputs"] += len(what)
+        self.counts.update(f"damaged capture: {outcome}" for outcome in outcomes.values())
+        problems = [f"{what[one]} changed events silently" for one, outcome in outcomes.items() if outcome == "SILENT"]
+        if code != 0:
+            last = what[max(what)] if what else "the first"
+            problems.append(f"{last} ended the process with {'no end' if code is None else code}: {child.why()}")
+        return problems
+
+
+HASHED = (".parquet", ".json", ".safetensors")
+
+
+def output_hashes(root: Path, step: Step) -> dict[str, str]:
+    """Hash of every visible output of a step; of a model its record and its best weights, of a recorder nothing."""
+    from uqlob_pipeline.lake.file_hashes import file_hash
+
+    if step.name == "recorder":
+        return {}
+    patterns = (
+        ("*/*/*/model.json", "*/*/*/*/best/weights.safetensors") if step.name == "training" else ("**/*.parquet", "**/*.zst")
+    )
+    found = [path for output in step.outputs for pattern in patterns for path in (root / output).glob(pattern)]
+    visible = [path for path in found if not path.name.startswith(".")]
+    return {str(path.relative_to(root)): file_hash(path) for path in sorted(visible)}
+
+
+def compared(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    names = sorted({*expected, *found})
+    return [f"{name} differs from the undisturbed one" for name in names if expected.get(name) != found.get(name)]
+
+
+def partial_files(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    return [f"{name} is partially written" for name, digest in found.items() if digest != expected.get(name)]
