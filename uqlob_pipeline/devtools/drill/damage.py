@@ -20,10 +20,22 @@ HOSTILE = (
     b"\xff\xfe\x00",
     b"null",
 )
-REPORTED = (  # counters of a replay's report, each of which the checks of the day show
-    "checksums_failed unverifiable quarantined duplicated foreign_messages other_day overlapping crossed unknown_orders "
-    "dropped_before_snapshot dropped_after_failure backwards republished one_sided"
-).split()
+REPORTED = (  # counters of a replay's report, which the checks of the day show
+    "checksums_failed",
+    "unverifiable",
+    "quarantined",
+    "duplicated",
+    "foreign_messages",
+    "other_day",
+    "overlapping",
+    "crossed",
+    "unknown_orders",
+    "dropped_before_snapshot",
+    "dropped_after_failure",
+    "backwards",
+    "republished",
+    "one_sided",
+)
 
 
 @dataclass(frozen=True)
