@@ -119,7 +119,7 @@ def test_a_page_of_another_origin_can_run_nothing(dagster: Server, home: Path, o
 )
 def test_a_rebound_host_name_reads_nothing(dagster: Server, host: str) -> None:
     host = host.format(port=dagster.port)
-    for path in ("/", "/server_info", "/graphql?query={version}", "/logs/x"):
+    for path in ("/", "/uqlob/report/", "/server_info", "/graphql?query={version}", "/logs/x"):
         status, text = dagster.request("GET", path, Host=host)
         assert (status, "is not a name of this server" in text) == (403, True)
     assert dagster.request("POST", "/graphql", {"query": "{ version }"}, Host=host)[0] == 403
