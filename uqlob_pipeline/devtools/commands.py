@@ -3,6 +3,7 @@
 import typer
 
 from uqlob_pipeline.cli.app import app
+from uqlob_pipeline.devtools.bench.economics_speed import economics
 from uqlob_pipeline.devtools.bench.feature_speed import features
 from uqlob_pipeline.devtools.bench.ingest_speed import ingest
 from uqlob_pipeline.devtools.bench.intervals import intervals
@@ -22,6 +23,7 @@ bench.command()(ingest)
 bench.command()(features)
 bench.command()(training)
 bench.command()(evaluation)
+bench.command()(economics)
 bench.command()(intervals)
 bench.command()(learning)
 bench.command()(market)
