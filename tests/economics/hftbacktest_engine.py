@@ -56,11 +56,12 @@ def run_makers(hbt, t, side, patience, latency, ticks, filled, filled_at):
         number += 1
 
 
-def engine(given: "np.lib.npyio.NpzFile") -> "HashMapMarketDepthBacktest":
+def engine(given: "np.lib.npyio.NpzFile", events: np.ndarray) -> "HashMapMarketDepthBacktest":
+    """The engine keeps a pointer to the events: they must outlive it."""
     latency = int(given["latency"])
     asset = (
         BacktestAsset()
-        .data(np.ascontiguousarray(given["events"]))
+        .data(events)
         .linear_asset(1.0)
         .constant_order_latency(latency, 0)
         .l3_fifo_queue_model()
@@ -74,11 +75,11 @@ def engine(given: "np.lib.npyio.NpzFile") -> "HashMapMarketDepthBacktest":
 
 def main() -> None:
     given = np.load(sys.argv[1])
-    t, side = given["t"], given["side"]
+    events, t, side = np.ascontiguousarray(given["events"]), given["t"], given["side"]
     entry, exit_, ticks, filled_at = (np.zeros(len(t), np.int64) for _ in range(4))
     filled = np.zeros(len(t), np.bool_)
-    run_takers(engine(given), t, side, int(given["hold"]), float(given["tick"]), entry, exit_)
-    run_makers(engine(given), t, side, int(given["patience"]), int(given["latency"]), ticks, filled, filled_at)
+    run_takers(engine(given, events), t, side, int(given["hold"]), float(given["tick"]), entry, exit_)
+    run_makers(engine(given, events), t, side, int(given["patience"]), int(given["latency"]), ticks, filled, filled_at)
     np.savez(sys.argv[2], entry=entry, exit=exit_, ticks=ticks, filled=filled, filled_at=filled_at)
 
 

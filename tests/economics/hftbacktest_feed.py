@@ -45,6 +45,7 @@ class _Prints:
 
 def hftbacktest_events(level3: Path, trade: Path) -> np.ndarray:
     prints, orders, rows = _Prints(trade), {}, []
+    shown: dict[int, Decimal] = {}  # the quantity that hftbacktest was told last
     for message in lines(level3):
         if message.get("channel") != "level3":
             continue
@@ -57,7 +58,7 @@ def hftbacktest_events(level3: Path, trade: Path) -> np.ndarray:
                 number, old = orders.get(key, (None, None))
                 if event == "add":
                     number = len(rows) + 1
-                    orders[key] = (number, (price, qty))
+                    orders[key], shown[number] = (number, (price, qty)), qty
                     rows.append((ADD, side, ts, price, qty, number))
                     continue
                 if old is None:
@@ -70,7 +71,10 @@ def hftbacktest_events(level3: Path, trade: Path) -> np.ndarray:
                     rows.append((CANCEL, side, ts, price, removed, number))
                 else:
                     orders[key] = (number, (price, qty))
-                    rows.append((MODIFY, side, ts, price, qty, number))
+                    # hftbacktest sends an order that grows to the end of its queue. Kraken's checksums say that it stays.
+                    if price != old[0] or qty < shown[number]:
+                        shown[number] = qty
+                        rows.append((MODIFY, side, ts, price, qty, number))
     events = np.zeros(len(rows), DTYPE)
     kind, side, ts, price, qty, number = (np.array([row[place] for row in rows]) for place in range(6))
     events["ev"] = kind.astype(np.uint64) | side.astype(np.uint64) | np.uint64(EXCHANGE_AND_LOCAL)

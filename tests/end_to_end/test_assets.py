@@ -39,6 +39,8 @@ TABLES_OF_MODEL = (
     "threshold_multiplier",
     "classified_predictions",
     *LAKE_TABLES.values(),
+    "trades",
+    "economic_evaluation",
 )
 
 

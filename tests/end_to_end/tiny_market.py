@@ -25,6 +25,8 @@ BY_MODEL = (
     "calibrated_predictions",
     "threshold_multiplier",
     "gated_evaluation",
+    "trades",
+    "economic_evaluation",
 )
 ASSETS = build_assets(load_profile("demo"))
 
