@@ -1,10 +1,13 @@
 """Formats and compression are recognised by content; an unknown file gets its first line back."""
 
+import contextlib
 import gzip
 from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.market.importer.v1_capture import v1_lines
@@ -14,7 +17,8 @@ from tests.market.kraken.one_day import stream_of
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.config.profile import Level3Csv
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.market.importer.formats.recognition import known_formats, open_dump
+from uqlob_pipeline.market.importer.formats.recognition import FORMAT_NAMES, known_formats, open_dump
+from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused
 from uqlob_pipeline.market.importer.import_dumps import ImportFailed, import_dumps
 
 
@@ -28,6 +32,20 @@ def test_v1_and_v2_are_told_apart_by_their_first_message(tmp_path: Path) -> None
         assert open_dump(write_lines(tmp_path / name, lines)).format.name == name
         assert open_dump(write_lines(tmp_path / name, [b"", b"cut off", *lines])).format.name == name
     assert open_dump(write_lines(tmp_path / "raw.txt", v1_lines(book, received=True))).format.name == "kraken-v1"
+
+
+def test_keys_in_any_order_are_v2(tmp_path: Path) -> None:
+    levels = ",".join(['{"price":1.0,"qty":1.0}'] * 200)
+    line = f'{{"data":[{{"symbol":"BTC/USD","bids":[{levels}],"asks":[]}}],"type":"snapshot","channel":"book"}}'
+    assert open_dump(write_lines(tmp_path / "a", [line.encode()])).format.name == "kraken-v2"
+
+
+@given(st.lists(st.binary(max_size=60), max_size=5))
+@settings(max_examples=50, deadline=None)
+def test_any_bytes_are_recognised_or_refused(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]) -> None:
+    path = write_lines(tmp_path_factory.mktemp("any") / "a", [b"\r,\r\0", *lines])
+    with contextlib.suppress(DumpRefused):
+        assert open_dump(path).format.name in FORMAT_NAMES
 
 
 @pytest.mark.parametrize("name", ["dump", "dump.gz", "dump.zst", "dump.jsonl", "dump.csv"])

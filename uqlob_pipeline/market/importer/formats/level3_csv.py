@@ -21,7 +21,10 @@ SHOWN_SYMBOLS = 6
 
 def _names(line: bytes) -> list[str]:
     text = line.decode("utf-8-sig", errors="replace").strip()
-    return [name.strip() for name in next(csv.reader([text]), [])]
+    try:
+        return [name.strip() for name in next(csv.reader([text]), [])]
+    except csv.Error:
+        return []  # no row of a table
 
 
 def recognises(columns: Level3Csv) -> Callable[[bytes], bool]:
