@@ -189,8 +189,7 @@ def read_newest_generation(directory: Path) -> TrainingState | None:
         try:
             about = json.loads((path / STATE).read_text())
             if CONTENT in about:  # states of older versions have none
-                require_described(about, path)
-            about = {name: value for name, value in about.items() if name not in (CONTENT, "files")}
+                about = require_described(about, path)
             return TrainingState(load_file(path / WEIGHTS), load_file(path / TRAINING), about, path)
         except (OSError, ValueError, SafetensorError) as error:
             problems.append(f"{path}: {error}")

@@ -26,14 +26,15 @@ def described(about: dict[str, Any], directory: Path, *files: str) -> dict[str, 
     return {**whole, CONTENT: _text_hash(whole)}
 
 
-def require_described(about: dict[str, Any], directory: Path) -> None:
-    """DamagedContent where the description or a file beside it is not what was written."""
+def require_described(about: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """The description as it was given to `described`; DamagedContent where it or a file beside it is not what was written."""
     whole = {name: value for name, value in about.items() if name != CONTENT}
     if about.get(CONTENT) != _text_hash(whole):
         raise DamagedContent(f"the description in {directory} is damaged")
     for name, known in about["files"].items():
         if file_hash(directory / name) != known:
             raise DamagedContent(f"{directory / name} is damaged: its bytes are not those that were written")
+    return {name: value for name, value in whole.items() if name != "files"}
 
 
 def _text_hash(value: Any) -> str:
