@@ -54,7 +54,14 @@ def test_every_asset_materialises_with_its_files_and_provenance(trained, profile
         assert made.tags["dagster/data_version"] == record.version
     for table in TABLES_OF_MODEL:
         assert read_provenance(lake.by_model(table, KEY)) is not None, table
-    for asset in ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"):
+    for asset in (
+        "predictions",
+        "calibrated_predictions",
+        "threshold_multiplier",
+        "gated_evaluation",
+        "trades",
+        "economic_evaluation",
+    ):
         (made,) = results[asset].asset_materializations_for_node(asset)
         assert made.tags["dagster/data_version"] == read_provenance(lake.by_model(asset, KEY)).data_version
     assert "<html" in (lake.report / "index.html").read_text()[:500]

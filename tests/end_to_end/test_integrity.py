@@ -62,6 +62,8 @@ KINDS = {
     "predictions": (".parquet",),
     "gated_evaluation": (".parquet",),
     "threshold_multiplier": (".parquet",),
+    "trades": (".parquet",),
+    "economic_evaluation": (".parquet",),
     "dataset_profile": (".parquet",),
     "report": (".html", ".json"),
     "models": (".json", ".safetensors"),

@@ -11,7 +11,8 @@ from uqlob_pipeline.lake.staleness import staleness_by_table
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 from uqlob_pipeline.tracking.client import Tracking
 
-FOLLOWS = ["dataset_profile", "predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation", "paper_report"]
+BY_MODEL = ["predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation", "trades", "economic_evaluation"]
+FOLLOWS = ["dataset_profile", *BY_MODEL, "paper_report"]
 
 
 def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(trained, profile, instance, tmp_path):
@@ -32,7 +33,7 @@ def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(tra
     assert stale(profile) == []  # the new day alone asks for no forecast
     assert stale(later) == FOLLOWS
     make("dataset_profile")
-    for asset in ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"):
+    for asset in BY_MODEL:
         make(asset, partition=tiny_market.model_partition())
     make("paper_report")
     assert stale(later) == []

@@ -36,7 +36,9 @@ class EconomicsSettings(Section):
         min_length=1,
         description="in median best queues of the calibration half; the first is traded, the others show the capacity",
     )
-    patience_s: float = Field(1.0, gt=0, description="how long an order rests before it is cancelled; below every horizon")
+    patience_s: float = Field(
+        1.0, gt=0, description="how long an order rests before it is cancelled; half of the horizon at most"
+    )
     max_open: int = Field(1, ge=1, description="positions and resting orders of a symbol at one time")
 
     @model_validator(mode="after")

@@ -274,11 +274,6 @@ class Profile(Section):
                 f"training.encoder.window_length is {self.training.encoder.window_length}, "
                 f"but features.window is {self.features.window}: they must be equal"
             )
-        if self.economics.patience_s >= min(self.evaluation.horizons_s):
-            raise ValueError(
-                f"economics.patience_s = {self.economics.patience_s} must be below every horizon of evaluation.horizons_s: "
-                "an order must be filled before its position is closed"
-            )
         if self.labels.y_ref == "paper":
             for symbol in self.instruments:
                 missing = set(self.labels.horizons_s) - set(self.labels.y_ref_paper.get(symbol, {}))

@@ -124,8 +124,8 @@ def _median_queue(lake: Lake, key: ModelKey, rows: pa.Table) -> int:
     return int(np.median(np.concatenate(queues)))
 
 
-def _policy(name: str, settings: EconomicsSettings) -> Callable[..., Executions]:
-    patience = round(settings.patience_s * 1e9)
+def _policy(name: str, settings: EconomicsSettings, horizon_s: int) -> Callable[..., Executions]:
+    patience = round(min(settings.patience_s, horizon_s / 2) * 1e9)  # an order is filled before its position is closed
     policies: dict[str, Callable[..., Executions]] = {
         TAKER: taker,
         MAKER_CROSS: partial(maker, patience=patience, post_exit=False),
@@ -141,7 +141,7 @@ def day_trades(events: DayEvents, plan: Plan, chosen: np.ndarray) -> pa.Table:
     tables = []
     for name, latency_ms, size in plan.runs():
         orders = Orders.both_sides(t, plan.lots(size))
-        executions = _policy(name, plan.settings)(events, clock, orders, round(latency_ms * 1e6), hold)
+        executions = _policy(name, plan.settings, plan.horizon_s)(events, clock, orders, round(latency_ms * 1e6), hold)
         outcomes = _outcomes(events, clock, orders, executions, hold)
         for signal in plan.signals:
             side = signal.side[chosen]
