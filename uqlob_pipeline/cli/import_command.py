@@ -72,7 +72,7 @@ def import_dumps(
                 written |= {(target.root / path).parent for path in report.written}
                 books |= {target.root / path for path in report.written if path.startswith(("raw/level3/", "raw/book/"))}
         imported = [day for day in target.recorded_days() if written & {target.raw("level3", day), target.raw("book", day)}]
-        for line in [*left_out(settings, imported), *instrument_hints(settings, books)]:
+        for line in [*instrument_hints(settings, books), *left_out(settings, imported)]:
             console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     except (importer.ImportFailed, ProfileError) as error:
         console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
