@@ -137,7 +137,7 @@ def test_a_lake_that_the_terminal_made_gives_no_run_and_a_new_day_gives_one(
 
         own = Lake(lake.root / "own")
         shutil.copytree(lake.root / "raw", own.root / "raw")
-        for table in ("book_events", "window_prices"):
+        for table in ("book_events", "data_quality", "window_prices"):
             shutil.copytree(lake.by_day(table, day(0)).parents[1], own.by_day(table, day(0)).parents[1])
         write(own, 4, "{}", age=1000)
         (request,) = tick(own, profile, current.cursor).run_requests or []
