@@ -21,11 +21,10 @@ import torch
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.held import held_environment, wait_until_held
 from tests.end_to_end.tiny_market import KEY, model_partition, run, tiny_profile, write_profile
-from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import why_stale
 from uqlob_pipeline.models.stage_training import train_stage
-from uqlob_pipeline.models.stages import plan_stage, read_record
+from uqlob_pipeline.models.stages import plan_stage, read_record, weights_version
 from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
 from uqlob_pipeline.tracking.client import Tracking
 from uqlob_pipeline.tracking.store import ENDED_TAG
@@ -116,7 +115,7 @@ def test_killed_at_any_moment_it_goes_on_and_leaves_one_marked_run(lake, setting
     said, _ = again.communicate(timeout=240)
     assert again.returncode == 0, said
     record = read_record(lake.model("encoder", KEY))
-    assert record.weights == undisturbed == file_hash(record.best / "weights.safetensors")
+    assert record.weights == undisturbed == weights_version([record.best])
     assert [run.info.status for run in encoder_runs(lake, settings)] == ["FINISHED"]
 
 

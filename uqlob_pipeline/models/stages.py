@@ -9,7 +9,7 @@ checkpoints.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from uqlob_models.config import Objective
+from uqlob_models.content_hash import weights_hash
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.file_hashes import damaged, file_hash
@@ -75,7 +76,8 @@ class StageRecord:
 
     def verified_members(self) -> list[Path]:
         """The members, once their weights are those that the record was published with."""
-        if weights_version(self.members) != self.weights:
+        # Records of older versions hash the whole file.
+        if self.weights not in (weights_version(self.members), weights_version(self.members, file_hash)):
             raise damaged(self.best, "its weights are not those of the model's record")
         return self.members
 
@@ -182,9 +184,18 @@ def member_directories(directory: Path, ensemble: int) -> list[Path]:
     return [directory / member_prefix(number) for number in range(1, ensemble + 1)]
 
 
-def weights_version(members: list[Path]) -> str:
+def content_of_weights(path: Path) -> str:
+    """A hash of the weights and their description. The order of the file's metadata differs from process to process and does not
+    count. A file that is no weights file any more is hashed as it is."""
+    try:
+        return weights_hash(path.read_bytes())
+    except (ValueError, AttributeError, RecursionError):
+        return file_hash(path)
+
+
+def weights_version(members: list[Path], hash_of: Callable[[Path], str] = content_of_weights) -> str:
     """Of the best models of all members: changes when any of them does."""
-    hashes = [file_hash(member / "weights.safetensors") for member in members]
+    hashes = [hash_of(member / "weights.safetensors") for member in members]
     return hashes[0] if len(hashes) == 1 else hashlib.blake2b("".join(hashes).encode(), digest_size=12).hexdigest()
 
 
