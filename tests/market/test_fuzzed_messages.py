@@ -20,11 +20,10 @@ from tests.market.kraken.cut_streams import stream_from, write_lines
 from tests.market.kraken.market_streams import DAY, MIDNIGHT, profile
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
-from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE
 from uqlob_pipeline.market.importer.import_dumps import import_dumps
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.ingest import write_book_events
-from uqlob_pipeline.market.kraken.wire import message_time, parse_message, scaled_integer, time_of
+from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, message_time, parse_message, scaled_integer, time_of
 from uqlob_pipeline.market.recorder.connection import Abandoned, Connection
 from uqlob_pipeline.market.recorder.feeds import BookFeed, TradeFeed
 from uqlob_pipeline.market.recorder.journal import Journal

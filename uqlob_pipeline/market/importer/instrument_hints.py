@@ -8,9 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE
 from uqlob_pipeline.market.kraken.dumps import read_lines
-from uqlob_pipeline.market.kraken.wire import SCALE, SIDES, parse_message, scaled_integer
+from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, SCALE, SIDES, parse_message, scaled_integer
 
 LOOKED_AT = 500  # lines
 

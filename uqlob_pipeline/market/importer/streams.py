@@ -11,17 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from uqlob_pipeline.config.profile import Profile, check_symbol
 from uqlob_pipeline.lake.atomic_files import atomic_path, owner_only
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
-from uqlob_pipeline.market.importer.book_stream import NOT_A_MESSAGE, BookStream, stream_from_lake
+from uqlob_pipeline.market.importer.book_stream import BookStream, stream_from_lake
 from uqlob_pipeline.market.importer.formats.recognition import Dump
 from uqlob_pipeline.market.importer.import_record import Content
 from uqlob_pipeline.market.importer.output_files import ImportedFiles
+from uqlob_pipeline.market.kraken.codes import SNAPSHOT
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.quarantine import MAX_REASON, quarantined_line
+from uqlob_pipeline.market.kraken.scanner import Lines
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead, jumps_to_later_day
-from uqlob_pipeline.market.kraken.wire import BookChannel, lake_symbol, message_time, parse_message, time_of
+from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, BookChannel, lake_symbol, message_time, parse_message, time_of
 
 BOOKS = ("level3", "book")
 MAX_UNREADABLE = 1_000_000  # lines of one dump: a small archive can hold billions
@@ -30,6 +34,10 @@ UNCONFIRMED = "its time is on a later day than its stream, and no later message 
 
 class TooManyUnreadable(Exception):
     """The file is not a dump; no line of it is imported."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 @dataclass
@@ -111,7 +119,7 @@ class StreamsImport:
         self.unreadable[number] = self.dump.reasons.get(number, reason)[:MAX_REASON]
         if len(self.unreadable) > MAX_UNREADABLE:
             raise TooManyUnreadable(
-                f"more than {MAX_UNREADABLE:,} lines could not be read, the last one for {reason[:MAX_REASON]}"
+                number, f"more than {MAX_UNREADABLE:,} lines could not be read, the last one for {reason[:MAX_REASON]}"
             )
 
     def _add_timed(self, key: tuple[str, str], one: _Line) -> None:
@@ -157,12 +165,13 @@ class StreamsImport:
         key = (channel, symbol)
         if key not in self.books:
             instrument = self.profile.instruments.get(check_symbol(lake_symbol(symbol)))
-            self.books[key] = BookStream(cast(BookChannel, channel), symbol, instrument)
+            self.books[key] = BookStream(channel=cast(BookChannel, channel), symbol=symbol, instrument=instrument)
         return self.books[key]
 
     def _write_book(self, stream: BookStream, one: _Line) -> None:
         key, message = (stream.channel, stream.symbol), one.message
         snapshot = message["type"] == "snapshot"
+        stream.check(message)  # an unreadable message is not written
         if key not in self.entered:
             self.entered.add(key)
             if snapshot:
@@ -173,34 +182,84 @@ class StreamsImport:
         stream.advance(one.time, snapshot)
         day = cast(dt.date, stream.day)
         directory = self._directory(stream.channel, stream.symbol, day)
+        begins_with_snapshot = snapshot
         if previous != day:
-            self._begin_day(stream, directory, snapshot)
-        stream.apply(message)  # an unreadable message is not written
-        if not snapshot and stream.book is None:
+            begins_with_snapshot |= self._begin_day(stream, directory, snapshot)
+        elif snapshot and stream.ack is not None and not stream.ack_written:  # subscribed again, perhaps with another depth
+            self.files.write(directory, stream.ack)
+            stream.ack_written = True
+        if not begins_with_snapshot and not stream.started:
             self.report.before_snapshot += 1
             self.report.unstarted.add(f"{stream.channel} {lake_symbol(stream.symbol)} from {day} on")
-        self.files.write(directory, one.line, one.time)
+        stream.written(self.files.write(directory, one.line, one.time), begins_with_snapshot=begins_with_snapshot)
 
     def _continue_from_lake(self, stream: BookStream, one: _Line) -> BookStream:
         """A dump that continues another one: its book is the one that the lake's dumps lead to, if any."""
         found = stream_from_lake(self.lake, stream, one.time, self.obsolete)
         if not found.leads_to(one.message):
-            found = BookStream(stream.channel, stream.symbol, stream.instrument)
+            found = BookStream(channel=stream.channel, symbol=stream.symbol, instrument=stream.instrument)
         if not found.ack:
-            found.ack, found.depth = stream.ack, stream.depth
+            found.ack, found.depth, found.ack_written = stream.ack, stream.depth, stream.ack_written
         self.books[stream.channel, stream.symbol] = found
         return found
 
-    def _begin_day(self, stream: BookStream, directory: Path, snapshot: bool) -> None:
+    def _begin_day(self, stream: BookStream, directory: Path, snapshot: bool) -> bool:
+        """Begin a day's file with the acknowledgement and, if the stream crossed midnight with a book, a snapshot of it."""
+        book = None if snapshot else stream.replayed_book()
         if stream.ack is not None:
             self.files.write(directory, stream.ack)
-        if stream.book is not None and not snapshot:  # the stream crossed midnight
+            stream.ack_written = True
+        if book is not None:
             midnight = stream.time // DAY_NS * DAY_NS
             if stream.ack is None:
-                result = {"channel": stream.channel, "symbol": stream.symbol, "depth": stream.book.depth, "snapshot": True}
+                result = {"channel": stream.channel, "symbol": stream.symbol, "depth": book.depth, "snapshot": True}
                 self.files.write(directory, json.dumps({"method": "subscribe", "result": result, "success": True}).encode())
-            self.files.write(directory, stream.book.snapshot_message(stream.symbol, midnight), midnight)
+            self.files.write(directory, book.snapshot_message(stream.symbol, midnight), midnight)
             self.report.snapshots_made += 1
+        return book is not None
+
+    # ---- many lines at once
+
+    def rows_within_day(self, key: tuple[str, str], lines: Lines, rows: np.ndarray) -> int:
+        """How many of a stream's next scanned lines can be added by `add_rows`: they stay within its day."""
+        if key in self.held:
+            return 0
+        first, last = lines.first_ts[rows], lines.last_ts[rows]
+        if key[0] == "trade":
+            day_start = self.trades.get(key[1], -1) // DAY_NS * DAY_NS
+            alone = first < day_start
+        else:
+            stream = self.books.get(key)
+            if stream is None or key not in self.entered:
+                return 0
+            day_start = stream.time // DAY_NS * DAY_NS
+            alone = last < 0
+            alone |= (lines.kind[rows] == SNAPSHOT) & ((last < day_start) | (stream.ack is not None and not stream.ack_written))
+        if day_start < 0:
+            return 0
+        alone |= last >= day_start + DAY_NS
+        return int(alone.argmax()) if alone.any() else len(rows)
+
+    def add_rows(self, key: tuple[str, str], lines: Lines, rows: np.ndarray, text: bytes) -> None:
+        """Add lines of `rows_within_day`."""
+        channel, symbol = key
+        self.report.lines += len(rows)
+        latest = int(lines.last_ts[rows].max())
+        if channel == "trade":
+            self.trades[symbol] = max(self.trades[symbol], latest)
+            directory = self._directory(channel, symbol, date_of(self.trades[symbol] // DAY_NS))
+            self.files.write_lines(directory, text, len(rows), int(lines.first_ts[rows[0]]))
+            return
+        stream = self.books[key]
+        stream.time = max(stream.time, latest)
+        day = cast(dt.date, stream.day)
+        snapshots = np.flatnonzero(lines.kind[rows] == SNAPSHOT)
+        before = int(snapshots[0]) if len(snapshots) else len(rows)
+        if before and not stream.started:
+            self.report.before_snapshot += before
+            self.report.unstarted.add(f"{channel} {lake_symbol(symbol)} from {day} on")
+        file = self.files.write_lines(self._directory(channel, symbol, day), text, len(rows), int(lines.last_ts[rows[0]]))
+        stream.written(file, begins_with_snapshot=len(snapshots) > 0)
 
     # ---- trades
 

@@ -101,17 +101,22 @@ class Scanner:
 
     def __init__(self, price_precision: int, qty_precision: int) -> None:
         self.precisions = price_precision, qty_precision
-        self.room = 0
+        self._reserve_lines(0)
+        self._reserve_entries(0)
+
+    def _reserve_lines(self, count: int) -> None:
+        self.lines = Lines(*(np.empty(count + 1, np.int64) for _ in Lines._fields))
+
+    def _reserve_entries(self, count: int) -> None:
+        self.bids, self.asks = (Entries(*(np.empty(count + 1, np.int64) for _ in Entries._fields)) for _ in range(2))
 
     def scan(self, block: bytes) -> Scan:
         text = np.frombuffer(block, np.uint8)
         size = len(block) - PADDING
-        if size > self.room:
-            self.room = 2 * size
-            self.lines = Lines(*(np.empty(self.room // 2 + 2, np.int64) for _ in Lines._fields))
-            self.bids, self.asks = (
-                Entries(*(np.empty(self.room // _SMALLEST_ENTRY + 1, np.int64) for _ in Entries._fields)) for _ in range(2)
-            )
+        if (lines := block.count(b"\n")) >= len(self.lines.begin):
+            self._reserve_lines(2 * lines)
+        if size // _SMALLEST_ENTRY >= len(self.bids.key) and (entries := block.count(b"{")) >= len(self.bids.key):
+            self._reserve_entries(2 * entries)
         used = np.zeros(3, np.int64)
         _scan_lines(Scan(text, self.lines, self.bids, self.asks, used), size, *self.precisions, no_known_time())
         lines, bids, asks = (int(count) for count in used)

@@ -17,6 +17,8 @@ DEPTHS: dict[BookChannel, tuple[int, ...]] = {"level3": (10, 100, 1000), "book":
 MAX_LINE_BYTES = 1 << 26  # a level-3 snapshot of depth 1000 has several MB; DuckDB's `maximum_object_size` in sql/ is the same
 MAX_NUMBER_TEXT = 64  # characters of a price or quantity
 MAX_WHOLE_DIGITS = 18  # digits before the point
+# What parsing and applying an unreadable message can raise.
+NOT_A_MESSAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError)
 _DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _decode = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).raw_decode
