@@ -105,8 +105,9 @@ class RandomDrill:
         return {*self.steps, *chain[: last + 1]}
 
     def _require(self, child: Child, what: str) -> None:
-        if child.wait():
-            raise RuntimeError(f"the undisturbed {what} failed: {child.why()}")
+        code = child.wait()
+        if code != 0:
+            raise RuntimeError(f"the undisturbed {what} {'did not end' if code is None else 'failed'}: {child.why()}")
 
     def expected(self, step: Step) -> dict[str, str]:
         own = self.root / "undisturbed" / (step.name if step.outputs == ("raw",) else "") / "lake"
@@ -188,7 +189,11 @@ class RandomDrill:
             time.sleep(draw.uniform(0.05, 0.5))
             child.signal(signal.SIGCONT)
         code = child.wait()
-        return [f"it ended with {code}: {child.why()}"] if code else compared(self.expected(step), output_hashes(lake.root, step))
+        return (
+            [f"it ended with {code}: {child.why()}"]
+            if code != 0
+            else compared(self.expected(step), output_hashes(lake.root, step))
+        )
 
     def _full_disk(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
         limit = int(10 ** draw.uniform(2.5, 5.5))
