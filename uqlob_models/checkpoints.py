@@ -113,7 +113,8 @@ def save_model(
     with replacing(directory / WEIGHTS) as path:
         tensors = _on_host(model.state_dict())
         content = weights_hash(save(tensors, metadata={"about": text}))
-        save_file(tensors, path, metadata={"about": text, CONTENT: content})
+        # One entry of metadata: several would be written in an order that changes from file to file.
+        save_file(tensors, path, metadata={"about": json.dumps({**about, CONTENT: content}, indent=1)})
     with replacing(directory / CONFIG) as path:
         path.write_text(text)
 

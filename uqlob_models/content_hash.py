@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-CONTENT = "content_hash"  # in the metadata of a weights file, and in a JSON description of other files
+CONTENT = "content_hash"  # in the description of a weights file, and in a JSON description of other files
 HEADER_BYTES = 8  # a safetensors file begins with the length of its JSON header
 
 
@@ -45,7 +45,11 @@ def weights_hash(content: bytes) -> str:
     """A hash of a weights file: its tensors, and its header without the hash itself."""
     end = HEADER_BYTES + int.from_bytes(content[:HEADER_BYTES], "little")
     header = json.loads(content[HEADER_BYTES:end])
-    header.get("__metadata__", {}).pop(CONTENT, None)
+    metadata = header.get("__metadata__", {})
+    metadata.pop(CONTENT, None)  # where an earlier version kept it
+    about = json.loads(metadata.get("about", "{}"))
+    if about.pop(CONTENT, None) is not None:
+        metadata["about"] = json.dumps(about, indent=1)
     return hashlib.blake2b(_text_hash(header).encode() + content[end:], digest_size=16).hexdigest()
 
 
@@ -54,7 +58,8 @@ def require_weights(path: Path) -> bool:
     content = path.read_bytes()
     try:
         end = HEADER_BYTES + int.from_bytes(content[:HEADER_BYTES], "little")
-        known = json.loads(content[HEADER_BYTES:end]).get("__metadata__", {}).get(CONTENT)
+        metadata = json.loads(content[HEADER_BYTES:end]).get("__metadata__", {})
+        known = metadata.get(CONTENT) or json.loads(metadata.get("about", "{}")).get(CONTENT)
         intact = known is None or weights_hash(content) == known
     except (ValueError, AttributeError, RecursionError) as error:  # the header is no JSON object
         raise DamagedContent(f"{path} is damaged: its header cannot be read ({error})") from error

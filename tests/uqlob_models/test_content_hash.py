@@ -42,6 +42,14 @@ def test_damaged_weights_are_not_loaded(tmp_path: Path) -> None:
     assert all(torch.equal(loaded[name], value) for name, value in model.state_dict().items())
 
 
+def test_the_same_weights_are_the_same_bytes_however_often_they_are_saved(tmp_path: Path) -> None:
+    model, saved = build(config(), "pretraining"), set()
+    for number in range(12):
+        save_model(tmp_path / str(number), model, "pretraining", config(), step=1, data_version="v", y_ref=1.0)
+        saved.add((tmp_path / str(number) / "weights.safetensors").read_bytes())
+    assert len(saved) == 1
+
+
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     tensors = {"a": torch.arange(50.0)}
     write_generation(tmp_path, 1, tensors, tensors, {"step": 1})
