@@ -4,6 +4,7 @@ A process is forked from one that has imported everything and started no thread:
 """
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
@@ -161,8 +162,10 @@ class Child:
                 work()
             except BaseException as failure:
                 code = 1
-                error.write_text(f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}")
-            os._exit(code)
+                with contextlib.suppress(OSError):  # its disk may be full
+                    error.write_text(f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}")
+            finally:
+                os._exit(code)  # never back into the code of the process that it was forked from
 
     def wait(self, limit_s: float = STEP_LIMIT_S) -> int | None:
         """The exit code, negative for a signal; None where it did not end in time and was killed."""
