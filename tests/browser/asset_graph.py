@@ -2,7 +2,7 @@
 
 from tests.browser.screen import Screen
 
-GROUPS = ("market", "features", "labels", "models", "evaluation")
+GROUPS = ("market", "features", "labels", "models", "evaluation", "economics")
 STORY = ("raw_dumps", "book_events", "event_features", "encoder", "uq_regression", "predictions", "paper_report")
 LEFT = """const all = Array.from(document.querySelectorAll('foreignObject, foreignObject *'));
 const found = all.filter(e => e.children.length === 0 && e.textContent === arguments[0]);

@@ -91,7 +91,7 @@ def test_metadata_shows_the_training_and_links_to_mlflow(trained, profile):
     assert shown["device"].value == "cpu"
     assert shown["curves"].value.startswith("![training curves")
     assert isinstance(shown["MLflow"], dg.UrlMetadataValue)
-    run_id = shown["MLflow"].value.rsplit("/", 1)[1]
+    run_id = shown["MLflow"].value.rsplit("/", 1)[1].partition("?")[0]
     told = Tracking(lake, profile).store().client.get_run(run_id)
     assert told.info.run_name == "BTC-USD 5s uq_regression"
     assert told.data.tags["dagster.run_id"] == results["uq_regression"].run_id

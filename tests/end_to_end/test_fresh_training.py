@@ -51,7 +51,7 @@ def test_a_fresh_training_has_its_own_run_and_keeps_it_when_it_is_resumed(lake, 
     assert any("resuming from step-" in text for text in lines)
     assert runs_of(lake, profile) == {"BTC-USD 5s encoder": logged, "BTC-USD 5s encoder (2)": logged}
     store = Tracking(lake, profile).store()
-    assert store.client.get_run(url.rsplit("/", 1)[1]).info.run_name == "BTC-USD 5s encoder (2)"
+    assert store.client.get_run(url.rsplit("/", 1)[1].partition("?")[0]).info.run_name == "BTC-USD 5s encoder (2)"
     assert {found.info.status for found in store.search({"uqlob.kind": "encoder"})} == {"FINISHED"}
     assert trained(lake, profile, fresh=False)[1] == url
 

@@ -90,7 +90,10 @@ def test_one_that_fails_is_named_with_its_reason_and_the_others_are_let_finish(
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster_home"))
     lines: list[str] = []
-    commands = {"wrong": ["materialize", "--lake", str(tmp_path), "--select", "nothing"], "right": ["model", "summary"]}
+    commands = {
+        "wrong": ["materialize", "--lake", str(tmp_path), "--select", "nothing"],
+        "right": ["model", "summary", "--profile", "paper"],
+    }
     failed = run_in_parallel(commands, 2, lines.append)
     assert list(failed) == ["wrong"]
     assert "no asset is called nothing" in failed["wrong"] or "paper_report" in failed["wrong"]  # a narrow terminal breaks it

@@ -335,7 +335,7 @@ def test_without_intervals_the_summary_calls_gating_unknown(lake, tmp_path):
 
     inputs = changed_scores(inputs_of(lake), without_interval)
     combined = combine(inputs.evaluations, Bootstrap(replicates=0))
-    gating, *_, where_not = findings(inputs, cells.Scores(combined.scores))[2:]
+    gating, *_, where_not = findings(inputs, cells.Scores(combined.scores))[3:]
     assert "Whether gating works is unknown for BTC-USD 5 s (regression), BTC-USD 5 s (class" in where_not.sentences[0]
     assert not any("No failure" in sentence for sentence in where_not.sentences)
     assert any("too few forecasts to tell whether coverage is nominal" in sentence for sentence in where_not.sentences)
@@ -402,7 +402,7 @@ def test_a_report_without_dataset_tables_forecasts_and_one_head_works(tmp_path, 
         key: type(tables)(*(part.filter(pc.equal(part["head"], "regression")) for part in vars(tables).values()))
         for key, tables in complete.evaluations.items()
     }
-    inputs = replace(complete, evaluations=only, dataset_tables={}, forecasts={}, multipliers={})
+    inputs = replace(complete, evaluations=only, dataset_tables={}, forecasts={}, multipliers={}, economics={})
     page = Page(build_report(inputs, tmp_path).read_text())
     assert "A head was not trained for BTC-USD at 5 s (classification)" in page.text
     assert "materialise `dataset_profile`" in page.text

@@ -81,7 +81,7 @@ def test_csv_says_what_parquet_says(written):
 
 def test_artefacts_are_all_there_and_nothing_is_missing(written):
     assert written.missing == []
-    assert len(written.artefacts()) == 4 + 4
+    assert len(written.artefacts()) == 5 + 5
     for path in written.artefacts():
         assert path.stat().st_size > 0
     assert written.parameters()["asset_days"] == 4

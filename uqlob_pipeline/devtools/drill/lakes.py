@@ -19,6 +19,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "features": ("event_features", "window_labels", "feature_scales"),
     "train": ("encoder", "uq_regression", "uq_classification"),
     "evaluate": ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation"),
+    "economics": ("trades", "economic_evaluation"),
 }
 RUN_LIMIT_S = 600.0
 

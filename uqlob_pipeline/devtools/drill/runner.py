@@ -56,7 +56,9 @@ def play_random(root: Path, seed: int, numbers: range, steps: tuple[str, ...], l
 
 
 def drill(
-    stages: Annotated[str, typer.Option(help="Stages to disturb, of ingest,fit,features,train,evaluate.")] = ",".join(STAGES),
+    stages: Annotated[str, typer.Option(help="Stages to disturb, of ingest,fit,features,train,evaluate,economics.")] = ",".join(
+        STAGES
+    ),
     kills: Annotated[int, typer.Option(min=1, help="Kills per stage before it may finish.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the random kill times.")] = 0,
     keep: Annotated[Path | None, typer.Option(help="Keep the lakes in this new directory (default: a temporary one).")] = None,
