@@ -193,9 +193,9 @@ def _worth(inputs: ReportInputs) -> Finding:
     """At which fee tier, if any, acting pays, and what the forecasts are worth to somebody who trades anyway."""
     sentences, paying, saved = [], 0, 0
     for (symbol, horizon), table in sorted(inputs.economics.items()):
-        said = verdict([row for row in table.to_pylist() if row["split"] == "test"])
-        paying += said.startswith(PAYS)
-        sentences.append(f"{symbol} at {horizon} s: {said}.")
+        conclusion = verdict([row for row in table.to_pylist() if row["split"] == "test"])
+        paying += conclusion.startswith(PAYS)
+        sentences.append(f"{symbol} at {horizon} s: {conclusion}.")
         saving = economics_part.savings(pl.DataFrame(table))
         if not saving.is_empty() and saving["gross_bps"][0] is not None:
             row = saving.row(0, named=True)
