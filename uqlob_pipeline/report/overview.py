@@ -3,6 +3,7 @@
 from typing import Any
 
 import polars as pl
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from uqlob_models.evaluation import HEADS
@@ -26,10 +27,12 @@ def overview_table(lake: Lake, profile: Profile) -> Table:
         title=f"Gated evaluation, {market}",
         caption="±: half of the 95 % interval; raw: the head before recalibration; "
         "reference: share-matched directional F1 of the most confident 10 %",
+        box=SIMPLE_HEAD,  # without lines between the columns, every row fits into 160 characters; in fewer its cells are folded
+        padding=(0, 1, 0, 0),
     )
     headings = ("model", "head", "windows", "cov68", "cov95", "raw 68 / 95", "F1 all", "F1 top 50 %", "F1 top 10 %", "reference")
     for column in (*headings, "paper all / 50 / 10"):
-        table.add_column(column, justify="left" if column in ("model", "head") else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column in ("model", "head") else "right", overflow="fold")
     for key in model_keys(profile):
         evaluation = read_evaluation(lake, key)
         if evaluation is None:
