@@ -35,10 +35,13 @@ def browser(tmp_path):
 
 
 def test_the_page_renders_from_disk(lake, tmp_path, browser):
+    from selenium.webdriver.support.ui import WebDriverWait
+
     inputs = read_report_inputs(lake, ["BTC-USD", "ETH-USD"], [5, 10], simulated=True)
     inputs = replace(inputs, parameters=PARAMETERS, hyperparameters=SETTINGS, profile_name="demo")
     path = build_report(inputs, tmp_path / "report")
     browser.get(path.as_uri())
+    WebDriverWait(browser, 60).until(lambda page: page.execute_script("return document.readyState") == "complete")
     widths = browser.execute_script("return Array.from(document.images, image => image.naturalWidth)")
     assert len(widths) >= 12
     assert min(widths) > 300
