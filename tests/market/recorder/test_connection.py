@@ -148,7 +148,7 @@ def test_symbols_that_kraken_does_not_serve_end_the_recording(level3_market, pra
     async def run():
         async with PracticeServer(level3_market) as server:
             recording = Recording(quick(server, lake, symbols=("XYZ-USD",)), Journal())
-            await asyncio.wait_for(recording.run(), 10)
+            await asyncio.wait_for(recording.run(), 60)
 
     with pytest.raises(RecorderError, match="Currency pair not supported XYZ/USD"):
         asyncio.run(run())
@@ -171,7 +171,7 @@ def test_a_garbled_frame_without_a_symbol_restarts_every_symbol(level3_market, p
                 recording.stop()
                 await asyncio.Event().wait()
 
-            await asyncio.wait_for(recording.run(garble()), 30)
+            await asyncio.wait_for(recording.run(garble()), 60)
             return recording
 
     recording = asyncio.run(run())

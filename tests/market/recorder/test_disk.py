@@ -23,7 +23,7 @@ def test_a_write_error_ends_the_recording_and_is_not_a_lost_connection(place: st
 
     async def run() -> None:
         async with PracticeServer(level3_market, rate=5000.0, faults=[Fault(400, "wrong_checksum", symbol="BTC/USD")]) as server:
-            await asyncio.wait_for(record_to_the_end(server, quick(server, lake)), 10)
+            await asyncio.wait_for(record_to_the_end(server, quick(server, lake)), 60)
 
     with pytest.raises(RecorderError, match=f"{place}.*cannot write .*start the recorder again"):
         asyncio.run(run())

@@ -49,7 +49,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-async def until(condition, seconds: float = 20.0) -> None:
+async def until(condition, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timeout"
@@ -64,15 +64,20 @@ def test_sigkill_loses_nothing_that_was_flushed_and_the_rest_is_replayed(level3_
         return sum(json.loads(line).get("type") == "update" for _, line in read_lines(dumps[0])) if dumps else 0
 
     async def run() -> dict[str, int]:
-        async with PracticeServer(level3_market, rate=1500.0) as server:
+        # The market is held until the second recorder listens: on a busy machine it could be over before the first is killed.
+        async with PracticeServer(level3_market, hold_at=len(level3_market.updates) // 2) as server:
             async with recorder(server, lake.lake.root, "--metrics-port", "0") as process:
                 await until(lambda: min(map(updates_on_disk, level3_market.symbols)) > 500)
                 flushed = {symbol: updates_on_disk(symbol) for symbol in level3_market.symbols}
                 process.send_signal(signal.SIGKILL)
+                await process.wait()
+            await until(lambda: not server.all_subscribed())
             async with recorder(server, lake.lake.root, "--metrics-port", "0") as process:
-                await asyncio.wait_for(server.finished.wait(), 30)
+                await until(server.all_subscribed)
+                server.released.set()
+                await asyncio.wait_for(server.finished.wait(), 120)
                 process.send_signal(signal.SIGTERM)
-                await asyncio.wait_for(process.wait(), 10)
+                await asyncio.wait_for(process.wait(), 60)
             return flushed
 
     flushed = asyncio.run(run())
@@ -103,17 +108,22 @@ def test_sigterm_closes_the_files_and_no_secret_is_logged(level3_market, practic
     lake = practice_lake(level3_market)
     port = free_port()
     observed: dict[str, object] = {}
+    of_book = [one for one in level3_market.stream if one.channel == "level3" and one.symbol == "BTC/USD"]
+    verified = f'uqlob_recorder_verified_total{{channel="level3",symbol="BTC-USD"}} {len(of_book)}.0'
 
     async def run() -> None:
         async with PracticeServer(level3_market, rate=4000.0) as server:
             options = ("--log", "json", "--status-every", "0.3", "--metrics-port", str(port))
             async with recorder(server, lake.lake.root, *options) as process:
-                await asyncio.wait_for(server.finished.wait(), 30)
-                await asyncio.sleep(0.2)
-                answer = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics")
-                observed["metrics"] = answer.read().decode()
+                await asyncio.wait_for(server.finished.wait(), 120)
+                for _ in range(600):  # until the recorder has counted what it was sent
+                    answer = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics")
+                    observed["metrics"] = answer.read().decode()
+                    if verified in str(observed["metrics"]):
+                        break
+                    await asyncio.sleep(0.1)
                 process.send_signal(signal.SIGTERM)
-                _, errors = await asyncio.wait_for(process.communicate(), 10)
+                _, errors = await asyncio.wait_for(process.communicate(), 60)
                 observed["code"], observed["log"], observed["tokens"] = (
                     process.returncode,
                     errors.decode(),
@@ -133,8 +143,7 @@ def test_sigterm_closes_the_files_and_no_secret_is_logged(level3_market, practic
     )
     assert incidents[-1]["incident"] == "ended"
     metrics = str(observed["metrics"])
-    of_book = [one for one in level3_market.stream if one.channel == "level3" and one.symbol == "BTC/USD"]
-    assert f'uqlob_recorder_verified_total{{channel="level3",symbol="BTC-USD"}} {len(of_book)}.0' in metrics
+    assert verified in metrics
     assert 'uqlob_recorder_live{channel="level3",symbol="BTC-USD"} 1.0' in metrics
     assert 'uqlob_recorder_connected{connection="level3-1"} 1.0' in metrics
     for symbol in level3_market.symbols:

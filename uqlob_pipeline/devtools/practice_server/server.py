@@ -47,11 +47,13 @@ class PracticeServer:
         subscription_budget: float = 200.0,
         wait_for: int | None = None,
         keep_books: bool = True,
+        hold_at: int | None = None,
     ) -> None:
         """`rate` is in messages per second; None is as fast as possible. The market starts when `wait_for` books (default:
-        all) are subscribed. Without `keep_books` the server is faster, but only its opening snapshots are correct: for load
-        tests without faults."""
+        all) are subscribed. Before update number `hold_at` it waits for `released`. Without `keep_books` the server is faster,
+        but only its opening snapshots are correct: for load tests without faults."""
         self.keep_books = keep_books
+        self.hold_at, self.released = hold_at, asyncio.Event()
         self.market, self.rate = market, rate
         self.faults = deque(sorted(faults or [], key=lambda fault: fault.at))
         self.heartbeat_seconds, self.subscription_budget = heartbeat_seconds, subscription_budget
@@ -199,6 +201,9 @@ class PracticeServer:
 
     # ---- the market
 
+    def all_subscribed(self) -> bool:
+        return all(self._listening(self.market.channel, symbol) for symbol in self.market.symbols)
+
     def _listening(self, channel: str, symbol: str) -> list[Listener]:
         return [one for one in self.listeners if (channel, symbol) in one.subscribed]
 
@@ -210,6 +215,11 @@ class PracticeServer:
         before = -1
         while self.position < len(self.updates):
             one = self.updates[self.position]
+            if self.hold_at is not None and self.position >= self.hold_at and not self.released.is_set():
+                self._flush()
+                await self._pause(0.05)
+                began, first = time.monotonic(), self.position
+                continue
             if one.time > before:
                 await self._answer_requests()
                 if self.faults and self.faults[0].at <= self.position and await self._inject_fault(one):
