@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from uqlob_models.config import Objective, TrainingConfig
 from uqlob_models.content_hash import CONTENT, DamagedContent, described, require_described, require_weights, weights_hash
@@ -92,13 +92,13 @@ def build(config: TrainingConfig, objective: Objective) -> Encoder | UqModel:
 
 def save_model(
     directory: Path,
-    model: Encoder | UqModel,
-    objective: Objective,
+    model: nn.Module,
+    objective: str,
     config: TrainingConfig,
     *,
     step: int,
     data_version: str,
-    y_ref: float,
+    y_ref: float | list[float],
     **extra: Any,
 ) -> None:
     about = {
@@ -119,8 +119,8 @@ def save_model(
         path.write_text(text)
 
 
-def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedModel:
-    """Rebuilds a saved model from its directory alone."""
+def read_model(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a saved model says of itself, and its weights, verified."""
     path = Path(directory) / WEIGHTS
     if not path.exists():
         raise CheckpointError(f"{path} is missing: train this model first")
@@ -132,10 +132,15 @@ def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedMode
         raise CheckpointError(f"{path} is damaged ({error}): train this model again") from error
     if "about" not in metadata:
         raise CheckpointError(f"{path} was not written by uqlob: its header has no configuration")
-    about = json.loads(metadata["about"])
+    return json.loads(metadata["about"]), load_file(path)
+
+
+def load_model(directory: Path, device: torch.device | str = "cpu") -> SavedModel:
+    """Rebuilds a saved model from its directory alone."""
+    about, weights = read_model(directory)
     config = TrainingConfig(**about["config"])
     model = build(config, about["objective"])
-    model.load_state_dict(load_file(path))
+    model.load_state_dict(weights)
     model.to(device).eval()
     return SavedModel(model, about["objective"], config, about["step"], about["data_version"], about["y_ref"], about["extra"])
 

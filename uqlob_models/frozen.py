@@ -24,6 +24,9 @@ class FrozenWindows:
     def rows(self, windows: Tensor, mirrored: Tensor) -> Tensor:  # (M,), (M,) -> (M, d_h)
         return self.hidden[mirrored.long(), self.row[windows]]
 
+    def encode(self, windows: NDArray[np.int64], mirrored: bool) -> Tensor:  # (M,) -> (M, d_h)
+        return self.hidden[int(mirrored), self.row[torch.from_numpy(windows).to(self.row.device)]]
+
 
 def freeze(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64]) -> FrozenWindows:
     """Encodes the given windows without dropout, on the encoder's device."""

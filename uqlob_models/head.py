@@ -137,6 +137,15 @@ def gather_rows(table: Tensor, index: Tensor) -> Tensor:  # (M, d), (B, C) -> (B
     return table.index_select(0, index.reshape(-1)).unflatten(0, tuple(index.shape))
 
 
+def build_decoder(config: HeadConfig, outputs: int) -> nn.Sequential:
+    """MLP_dec, from [r^t ; h~^t] to the outputs."""
+    decoder = gelu_mlp((config.attention + config.projection, *config.decoder, outputs), config.dropout, config.initial_scales)
+    if config.initial_scales:
+        with torch.no_grad():
+            decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
+    return decoder
+
+
 class AttentiveHead(nn.Module):
     """Projection + trunk + decoder. `outputs` is 3 logits for classification; of regression, `model.output_count` says."""
 
@@ -145,11 +154,7 @@ class AttentiveHead(nn.Module):
         self.config = config
         self.projection = nn.Linear(encoder_width, config.projection)  # W_p, shared by context and target
         self.trunk = Trunk(config)
-        decoder_widths = (config.attention + config.projection, *config.decoder, outputs)
-        self.decoder = gelu_mlp(decoder_widths, config.dropout, config.initial_scales)
-        if config.initial_scales:
-            with torch.no_grad():
-                self.decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
+        self.decoder = build_decoder(config, outputs)
 
     def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
         """Representations (M, d_h) and labels in units of y_ref (M,) -> the states that targets share.
@@ -158,15 +163,19 @@ class AttentiveHead(nn.Module):
         """
         return self.trunk.prepare(self.projection(hidden), y)
 
-    def decode(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
-        """Rows of the targets (B,) and of their contexts (B, C) -> decoder outputs (B, 2 or 3)."""
+    def condition(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
+        """Rows of the targets (B,) and of their contexts (B, C) -> the decoder's input [r^t ; h~^t], (B, d_r + 128)."""
         own = states.projected.index_select(0, target)  # h~^t, (B, 128)
         if context.shape[1] == 0:
             summary = own.new_zeros(own.shape[0], self.config.attention)  # C = 0: no context
         else:
             summary = self.trunk.summarise(states, target, context)
+        return torch.cat([summary, own], dim=-1)
+
+    def decode(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
+        """Rows of the targets (B,) and of their contexts (B, C) -> decoder outputs (B, 2 or 3)."""
         # [mu, nu] or the three logits = MLP_dec([r^t ; h~^t])
-        decoded: Tensor = self.decoder(torch.cat([summary, own], dim=-1))
+        decoded: Tensor = self.decoder(self.condition(states, target, context))
         return decoded
 
     def forward(self, hidden: Tensor, y: Tensor, target: Tensor, context: Tensor) -> Tensor:

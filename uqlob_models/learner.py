@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from uqlob_models.checkpoints import CheckpointError, build, load_model
@@ -43,6 +44,12 @@ def choose_device(config: TrainingConfig) -> torch.device:
     return torch.device(config.device)
 
 
+def needed_windows(dataset: WindowDataset, context_size: int) -> NDArray[np.int64]:
+    """The training and selection targets and their contexts."""
+    targets = np.concatenate([dataset.targets(split, context_size) for split in ("train", "selection")])
+    return np.union1d(targets, dataset.context(context_size).windows(targets))
+
+
 class Learner:
     """A model and its optimiser. A checkpoint saves what a step changes: `weights` and `tensors`."""
 
@@ -53,13 +60,12 @@ class Learner:
         self.stage = config.stage(objective)
         self.device = choose_device(config)
         torch.manual_seed(config.seed)
-        self.model = build(config, objective)
+        self.model = self._build(dataset)
         self._set_buffers(dataset)
         if encoder is not None:
             self._load_encoder(encoder)
         self.model.to(self.device)
-        labelled = dataset.label[dataset.targets("train", 0)]
-        self.class_weight = class_weights(torch.from_numpy(labelled)).to(self.device)
+        self.class_weight = self._class_weights(dataset).to(self.device)
         self.mirror = Mirror().to(self.device)
         self.frozen = self._freeze(dataset) if freezes_encoder(objective, self.stage) else None
         self.groups = self._groups()
@@ -68,11 +74,20 @@ class Learner:
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=self.device)
         self.sums: dict[str, Tensor] = {}
         if config.compile and self.device.type == "cuda":
-            part = self.model.encoder if isinstance(self.model, UqModel) else self.model
-            part.encode = torch.compile(part.encode, dynamic=True)  # type: ignore[method-assign]
+            self.encoder.encode = torch.compile(self.encoder.encode, dynamic=True)  # type: ignore[method-assign]
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.model if isinstance(self.model, Encoder) else self.model.encoder
+
+    def _build(self, dataset: WindowDataset) -> Encoder | UqModel:
+        return build(self.config, self.objective)
+
+    def _class_weights(self, dataset: WindowDataset) -> Tensor:
+        return class_weights(torch.from_numpy(dataset.label[dataset.targets("train", 0)]))
 
     def _set_buffers(self, dataset: WindowDataset) -> None:
-        encoder = self.model.encoder if isinstance(self.model, UqModel) else self.model
+        encoder = self.encoder
         mean, std = (torch.as_tensor(array, dtype=torch.float32) for array in (dataset.feature_mean, dataset.feature_std))
         encoder.input.set_scales(mean, std)
         if encoder.summary is not None:
@@ -82,23 +97,21 @@ class Learner:
             self.model.y_ref.fill_(dataset.y_ref)
 
     def _load_encoder(self, path: Path) -> None:
-        if not isinstance(self.model, UqModel):
+        if self.objective == "pretraining":
             raise ValueError("pretraining takes no pretrained encoder")
         saved = load_model(path)
         if saved.config.encoder != self.config.encoder:
             raise CheckpointError(f"the encoder in {path} was pretrained with other encoder settings: pretrain it again")
         weights = saved.encoder().state_dict()
         fitted = ("input.mean", "input.std", "summary.mean", "summary.std")
-        scales = {name: value for name, value in self.model.encoder.state_dict().items() if name in fitted}
+        scales = {name: value for name, value in self.encoder.state_dict().items() if name in fitted}
         if any(not torch.equal(weights[name], value) for name, value in scales.items()):
             raise CheckpointError(f"the encoder in {path} was pretrained with other feature scales: pretrain it again")
-        self.model.encoder.load_state_dict(weights)
+        self.encoder.load_state_dict(weights)
 
     def _freeze(self, dataset: WindowDataset) -> FrozenWindows:
-        assert isinstance(self.model, UqModel)
-        targets = dataset.targets("train", self.config.head.context)
-        windows = np.union1d(targets, dataset.context(self.config.head.context).windows(targets))
-        return freeze(self.model.encoder, dataset, windows)
+        """The windows that training and validation read."""
+        return freeze(self.encoder, dataset, needed_windows(dataset, self.config.head.context))
 
     def _groups(self) -> dict[str, dict[str, nn.Parameter]]:
         """Parameters by learning rate. The logits are trained in pretraining only, a frozen encoder not at all."""

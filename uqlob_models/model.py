@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from uqlob_models.config import EncoderConfig, TrainingConfig
+from uqlob_models.config import EncoderConfig, HeadConfig, TrainingConfig
 from uqlob_models.deeplob import DeepLob
 from uqlob_models.dtabl import DTabl
 from uqlob_models.encoders import Encoder
@@ -42,6 +42,24 @@ def build_encoder(config: EncoderConfig) -> Encoder:
     return encoders[config.kind](config)
 
 
+def initial_dof_parameter() -> Tensor:
+    return torch.tensor(math.log(math.expm1(INITIAL_DOF - MINIMUM_DOF)))
+
+
+def as_forecast(outputs: Tensor, config: HeadConfig, y_ref: Tensor, dof_parameter: Tensor | None) -> Forecast:
+    """Outputs (B, 2 or 3) as a distribution in units of y_ref, at least in float32.
+
+    mu / y_ref, sigma^2 / y_ref^2 = softplus(nu) + eps / y_ref^2, and for a Student-t dof = 2.1 + softplus(parameter).
+    """
+    outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
+    floor = (config.variance_floor / y_ref**2).to(outputs.dtype)
+    location, variance = outputs[:, 0], nn.functional.softplus(outputs[:, 1]) + floor
+    if dof_parameter is None:
+        return Forecast(location, variance)
+    dof = MINIMUM_DOF + nn.functional.softplus(dof_parameter.to(outputs.dtype))
+    return Forecast(location, variance, dof, outputs[:, 2] if outputs.shape[1] == 3 else None)
+
+
 class UqModel(nn.Module):
     """UQ-LOB: an encoder and the attentive head."""
 
@@ -54,7 +72,7 @@ class UqModel(nn.Module):
         self.encoder = build_encoder(config.encoder)
         self.head = AttentiveHead(config.head, self.encoder.width, output_count(config, kind))
         if kind == "regression" and config.head.likelihood != "gaussian":
-            self.dof_parameter = nn.Parameter(torch.tensor(math.log(math.expm1(INITIAL_DOF - MINIMUM_DOF))))
+            self.dof_parameter = nn.Parameter(initial_dof_parameter())
         self.register_buffer("y_ref", torch.ones((), dtype=torch.float64))
 
     def encode(self, tokens: Tensor, continuous: Tensor) -> Tensor:
@@ -66,17 +84,8 @@ class UqModel(nn.Module):
         return outputs
 
     def forecast(self, outputs: Tensor) -> Forecast:
-        """Outputs (B, 2 or 3) as a distribution in units of y_ref, at least in float32.
-
-        mu / y_ref, sigma^2 / y_ref^2 = softplus(nu) + eps / y_ref^2, and for a Student-t dof = 2.1 + softplus(parameter).
-        """
-        outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
-        floor = (self.config.head.variance_floor / self.y_ref**2).to(outputs.dtype)
-        location, variance = outputs[:, 0], nn.functional.softplus(outputs[:, 1]) + floor
-        if self.config.head.likelihood == "gaussian":
-            return Forecast(location, variance)
-        dof = MINIMUM_DOF + nn.functional.softplus(self.dof_parameter.to(outputs.dtype))
-        return Forecast(location, variance, dof, outputs[:, 2] if outputs.shape[1] == 3 else None)
+        """Outputs (B, 2 or 3) as a distribution in units of y_ref."""
+        return as_forecast(outputs, self.config.head, self.y_ref, getattr(self, "dof_parameter", None))
 
     def project_parameters(self) -> None:
         self.encoder.project_parameters()

@@ -32,6 +32,7 @@ ENCODE_BATCH = 256
 DECODE_BATCH = 512
 Floats = NDArray[np.float64]
 Members = UqModel | Sequence[UqModel]  # one model, or an ensemble of models that differ in their seed only
+Encode = Callable[[NDArray[np.int64], bool], Tensor]  # (windows, mirrored) -> representations, computed before
 Outputs = Callable[[UqModel, bool], Tensor]  # (model, mirrored) -> raw outputs (n, 2 or 3)
 
 
@@ -110,9 +111,13 @@ def predict_outputs(
     context_y: NDArray[np.float32],
     *,
     mirrored: bool = False,
+    encode: Encode | None = None,
     chunk: int = CHUNK,
 ) -> Tensor:
-    """Raw head outputs (n, 2 or 3) on the model's device, of the market or its mirror image. Call within `evaluating`."""
+    """Raw head outputs (n, 2 or 3) on the model's device, of the market or its mirror image. Call within `evaluating`.
+
+    `encode` looks up representations that were computed before; without it the windows are read and encoded.
+    """
     device = device_of(model)
     contexts = dataset.context(model.config.head.context)
     valid = contexts.valid[targets]
@@ -130,7 +135,8 @@ def predict_outputs(
         table[torch.from_numpy(np.flatnonzero(~is_new)).to(device)] = hidden[
             torch.from_numpy(np.flatnonzero(np.isin(known, needed))).to(device)
         ]
-        fresh = encode_windows(model.encoder, dataset, needed[is_new], mirrored)
+        new = needed[is_new]
+        fresh = encode_windows(model.encoder, dataset, new, mirrored) if encode is None else encode(new, mirrored)
         table[torch.from_numpy(np.flatnonzero(is_new)).to(device)] = fresh.to(table.dtype)
         labels = torch.from_numpy(-context_y[needed] if mirrored else context_y[needed]).to(device)
         outputs.append(decode_targets(model, table, labels, rows[:, 0], rows[:, 1:]).float())
@@ -215,12 +221,14 @@ def mix_probabilities(
     return ClassificationPrediction(targets, np.mean(every, axis=0))
 
 
-def _outputs_of(dataset: WindowDataset, targets: NDArray[np.int64], context_y: NDArray[np.float32] | None) -> Outputs:
+def _outputs_of(
+    dataset: WindowDataset, targets: NDArray[np.int64], context_y: NDArray[np.float32] | None, encode: Encode | None
+) -> Outputs:
     def outputs(model: UqModel, mirrored: bool) -> Tensor:
         labels = context_y
         if labels is None:
             labels = dataset.context_labels(model.config.head.shuffle_context_labels, model.config.test_seed)
-        return predict_outputs(model, dataset, targets, labels, mirrored=mirrored)
+        return predict_outputs(model, dataset, targets, labels, mirrored=mirrored, encode=encode)
 
     return outputs
 
@@ -232,9 +240,10 @@ def predict_regression(
     *,
     mc_dropout_passes: int = 0,
     context_y: NDArray[np.float32] | None = None,
+    encode: Encode | None = None,
 ) -> RegressionPrediction:
     """The distribution in ticks, with the moments of the mixture."""
-    return mix_distributions(targets, members, _outputs_of(dataset, targets, context_y), mc_dropout_passes)
+    return mix_distributions(targets, members, _outputs_of(dataset, targets, context_y, encode), mc_dropout_passes)
 
 
 def predict_classification(
@@ -244,9 +253,10 @@ def predict_classification(
     *,
     mc_dropout_passes: int = 0,
     context_y: NDArray[np.float32] | None = None,
+    encode: Encode | None = None,
 ) -> ClassificationPrediction:
     """Class probabilities: their mean over the mixture."""
-    return mix_probabilities(targets, members, _outputs_of(dataset, targets, context_y), mc_dropout_passes)
+    return mix_probabilities(targets, members, _outputs_of(dataset, targets, context_y, encode), mc_dropout_passes)
 
 
 def predict_encoder(encoder: Encoder, dataset: WindowDataset, targets: NDArray[np.int64]) -> ClassificationPrediction:
@@ -290,7 +300,12 @@ def instance_outputs(model: UqModel, tokens: Tensor, continuous: Tensor, context
 
 
 def context_sensitivity(
-    model: UqModel, dataset: WindowDataset, targets: NDArray[np.int64], context_y: NDArray[np.float32], limit: int = 512
+    model: UqModel,
+    dataset: WindowDataset,
+    targets: NDArray[np.int64],
+    context_y: NDArray[np.float32],
+    limit: int = 512,
+    encode: Encode | None = None,
 ) -> dict[str, float]:
     """How much outputs change when context labels are replaced by those of other windows. Zero: the context has no effect.
 
@@ -301,7 +316,7 @@ def context_sensitivity(
     exchanged = context_y.copy()
     exchanged[labelled] = context_y[np.random.default_rng(0).permutation(labelled)]
     with evaluating(model):
-        before, after = (predict_outputs(model, dataset, chosen, labels) for labels in (context_y, exchanged))
+        before, after = (predict_outputs(model, dataset, chosen, labels, encode=encode) for labels in (context_y, exchanged))
         if model.kind == "classification":
             change = (torch.softmax(before, -1) - torch.softmax(after, -1)).abs().sum(-1) / 2
             return {"context_sensitivity": float(change.mean())}

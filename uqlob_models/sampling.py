@@ -165,8 +165,11 @@ class Batches:
         self.sampler = Sampler(dataset.targets("train", context_size), stage, sampling, config.seed)
         self.steps_per_epoch = self.sampler.steps
         self.rows_of = block_rows if sampling == "blocks" else instance_rows
-        self.context = dataset.context(context_size)
-        self.context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
+        self._read_labels(context_size, config)
+
+    def _read_labels(self, context_size: int, config: TrainingConfig) -> None:
+        self.context = self.dataset.context(context_size)
+        self.context_y = self.dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
 
     def read(self, epoch: int, first: int = 0, pinned: bool = False) -> Generator[Batch, None, None]:
         """The batches of an epoch from step `first` on. A thread reads the next ones while one is trained on."""
@@ -189,8 +192,11 @@ class Batches:
     def _rows(self, selection: Selection) -> Rows:
         return self.rows_of(selection, self.context.windows(selection.targets))
 
+    def _assemble(self, selection: Selection) -> Batch:
+        return assemble(self.dataset, self._rows(selection), selection, self.context_y, self.frozen)
+
     def _batch(self, selection: Selection, pinned: bool) -> Batch:
-        batch = assemble(self.dataset, self._rows(selection), selection, self.context_y, self.frozen)
+        batch = self._assemble(selection)
         return batch.pinned() if pinned else batch
 
 

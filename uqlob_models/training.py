@@ -50,6 +50,31 @@ class Position:
     validation_seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a training of one horizon and a joint one do differently."""
+
+    batches: Callable[..., Batches]
+    learner: Callable[..., Learner]
+    metric: Callable[[Objective], str]  # the name of the selection metric
+    validate: Callable[[Any, Any], dict[str, float]]  # (learner, dataset)
+    save: Callable[[Path, Any, Any, int, dict[str, Any]], None]  # (directory, learner, dataset, step, about)
+
+
+def validate_one(learner: Learner, dataset: WindowDataset) -> dict[str, float]:
+    targets = dataset.targets("selection", 0 if learner.objective == "pretraining" else learner.config.head.context)
+    encode = learner.frozen.encode if learner.frozen else None
+    return validate(learner.model, dataset, targets, learner.config, encode)
+
+
+def save_one(directory: Path, learner: Learner, dataset: WindowDataset, step: int, about: dict[str, Any]) -> None:
+    version, y_ref = dataset.data_version(), dataset.y_ref
+    save_model(directory, learner.model, learner.objective, learner.config, step=step, data_version=version, y_ref=y_ref, **about)
+
+
+SEPARATE = Parts(Batches, Learner, SELECTION_METRIC.__getitem__, validate_one, save_one)
+
+
 def train(
     objective: Objective,
     dataset: WindowDataset,
@@ -61,6 +86,7 @@ def train(
     on_epoch: Callable[[dict[str, float]], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    parts: Parts = SEPARATE,
 ) -> TrainingResult:
     """Trains on the dataset's `train` split, selects on its `selection` split, and leaves the best model in `directory/best`.
 
@@ -73,15 +99,15 @@ def train(
             shutil.rmtree(directory / part, ignore_errors=True)
 
     # Data
-    stage, metric_name = config.stage(objective), SELECTION_METRIC[objective]
+    stage, metric_name = config.stage(objective), parts.metric(objective)
     selection_targets = dataset.targets("selection", 0 if objective == "pretraining" else config.head.context)
     if len(selection_targets) == 0:
         raise ValueError("no validation targets: no window of the selection half has a label and a full context")
-    batches = Batches(objective, dataset, config)
+    batches = parts.batches(objective, dataset, config)
     total_steps = batches.steps_per_epoch * stage.epochs
 
     # Model and optimiser
-    learner = Learner(objective, dataset, config, total_steps, encoder)
+    learner = parts.learner(objective, dataset, config, total_steps, encoder)
     on_cuda = learner.device.type == "cuda"
     finite_check_every = FINITE_CHECK_EVERY if on_cuda else 1
 
@@ -141,25 +167,15 @@ def train(
             is_last = position.epoch >= stage.epochs
             if _validates(position.epoch, stage):
                 started = time.monotonic()
-                found = validate(learner.model, dataset, selection_targets, config)
+                found = parts.validate(learner, dataset)
                 position.validation_seconds = time.monotonic() - started
                 record |= {f"validation/{name}": value for name, value in found.items()}
                 metric = found[metric_name]
                 is_best = not math.isnan(metric) and (position.best_metric is None or metric > position.best_metric)
                 if is_best and (is_last or position.epoch >= stage.select_from):
                     position.best_metric, position.best_epoch = metric, position.epoch
-                    save_model(
-                        directory / "best",
-                        learner.model,
-                        objective,
-                        config,
-                        step=position.step,
-                        data_version=dataset.data_version(),
-                        y_ref=dataset.y_ref,
-                        epoch=position.epoch,
-                        metric=metric_name,
-                        value=metric,
-                    )
+                    about = {"epoch": position.epoch, "metric": metric_name, "value": metric}
+                    parts.save(directory / "best", learner, dataset, position.step, about)
             record["seconds"] = seconds
             record["windows_per_second"] = windows_seen / max(seconds, 1e-9)
             record["eta_seconds"] = _seconds_left(position, stage, total_steps)

@@ -15,6 +15,7 @@ from uqlob_models.dtabl import DTabl
 from uqlob_models.encoders import Encoder
 from uqlob_models.model import UqModel
 from uqlob_models.prediction import (
+    Encode,
     Members,
     context_sensitivity,
     device_of,
@@ -33,9 +34,13 @@ SELECTION_METRIC: dict[Objective, str] = {
 
 
 def validate(
-    model: Encoder | Members, dataset: WindowDataset, targets: NDArray[np.int64], config: TrainingConfig
+    model: Encoder | Members,
+    dataset: WindowDataset,
+    targets: NDArray[np.int64],
+    config: TrainingConfig,
+    encode: Encode | None = None,
 ) -> dict[str, float]:
-    """Metrics of labelled targets. A non-finite forecast is an error, not a bad score.
+    """Metrics of labelled targets. A non-finite forecast is an error, not a bad score. `encode` as in `predict_outputs`.
 
     The forecasts of an ensemble are those of its mixture, its context sensitivity is the mean over its members.
     """
@@ -46,12 +51,12 @@ def validate(
     members = [model] if isinstance(model, UqModel) else model
     sensitivity = {"context_sensitivity": 0.0}
     if config.head.context:
-        sensitivities = [context_sensitivity(member, dataset, targets, context_y) for member in members]
+        sensitivities = [context_sensitivity(member, dataset, targets, context_y, encode=encode) for member in members]
         sensitivity = {name: float(np.mean([one[name] for one in sensitivities])) for name in sensitivities[0]}
     if members[0].kind == "classification":
-        probabilities = predict_classification(model, dataset, targets, context_y=context_y).probabilities
+        probabilities = predict_classification(model, dataset, targets, context_y=context_y, encode=encode).probabilities
         return {**_class_metrics(dataset, targets, probabilities), **sensitivity}
-    forecast = predict_regression(model, dataset, targets, context_y=context_y)
+    forecast = predict_regression(model, dataset, targets, context_y=context_y, encode=encode)
     _require_finite(dataset, targets, np.stack([forecast.mean, forecast.std], axis=1))
     y, mean, std, delta = dataset.y[targets], forecast.mean, forecast.std, dataset.delta[targets]
     whole = forecast.distribution

@@ -1,0 +1,179 @@
+"""One model over all horizons: an ordinary model at each. It sees no label early, learns, and resumes to the same bits."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.uqlob_models.toy_windows import SECOND, config, dataset, labels_of, without_dropout
+from uqlob_models.checkpoints import read_newest_generation, save_model
+from uqlob_models.config import HeadConfig, StageConfig, TrainingConfig
+from uqlob_models.dataset import DatasetError, WindowDataset
+from uqlob_models.joint_dataset import JointBatches, JointDataset
+from uqlob_models.joint_model import JointEncoder, JointModel
+from uqlob_models.joint_training import JointLearner, load_joint, train_joint
+from uqlob_models.outcomes import TrainingInterrupted
+from uqlob_models.prediction import evaluating, predict_outputs
+from uqlob_models.sampling import Batches
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def at_horizon(one: WindowDataset, horizon_s: int, seed: int) -> WindowDataset:
+    """The same windows with noisier and larger outcomes: those of a longer horizon."""
+    rng = np.random.default_rng(seed)
+    scale = np.sqrt(horizon_s / 5)
+    y = one.y * scale + rng.standard_normal(len(one)) * scale
+    label = labels_of(y, one.y_ref * scale / 2)
+    delta = one.delta * scale
+    return replace(one, y=y, delta=delta, label=label, horizon_ns=horizon_s * SECOND, y_ref=one.y_ref * scale, _contexts={})
+
+
+def joint(n: int = 240, seed: int = 0, horizons_s: tuple[int, ...] = (5, 10, 15), unknown: float = 0.0) -> JointDataset:
+    first = dataset(n, seed, unknown=unknown)
+    return JointDataset((first, *(at_horizon(first, horizon, seed + horizon) for horizon in horizons_s[1:])))
+
+
+def frozen(settings: TrainingConfig) -> TrainingConfig:
+    return replace(settings, regression=replace(settings.regression, freeze_encoder=True))
+
+
+@given(seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]), mirror=st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_no_horizon_sees_a_label_before_it_is_known(seed: int, unknown: float, mirror: bool) -> None:
+    market = joint(120, seed, (5, 10, 30), unknown)
+    settings = config(regression=replace(config().regression, mirror=mirror))
+    batches = JointBatches("regression", market, settings)
+    for batch in batches.read(0):
+        for one, task in zip(market.horizons, batch.tasks, strict=True):
+            windows = task.windows.numpy()
+            end, start = one.t_end[windows[task.context.numpy()]], one.t_end[windows[task.target.numpy()]]
+            assert (end + one.latency_ns + one.horizon_ns <= start[:, None]).all()
+            sign = np.where(task.window_mirrored.numpy(), -1, 1)
+            used = np.unique(task.context.numpy())
+            np.testing.assert_allclose(
+                task.context_y.numpy()[used], (one.y[windows] / one.y_ref * sign)[used], rtol=1e-5, atol=1e-6
+            )
+
+
+def test_the_contexts_of_each_horizon_are_those_of_training_it_alone() -> None:
+    market, settings = joint(), config()
+    together = next(JointBatches("regression", market, settings).read(0))
+    sampler = JointBatches("regression", market, settings).sampler
+    for one, task in zip(market.horizons, together.tasks, strict=True):
+        alone = Batches("regression", one, settings)
+        targets = sampler.epoch(0)[0].targets
+        np.testing.assert_array_equal(task.windows.numpy()[task.context.numpy()], alone.context.windows(targets))
+        np.testing.assert_allclose(task.y.numpy(), one.y[targets] / one.y_ref, rtol=1e-5)
+
+
+def test_each_window_is_encoded_once_a_step_whatever_the_number_of_horizons() -> None:
+    market, settings = joint(), config()
+    learner = JointLearner("regression", market, settings, total_steps=4)
+    rows = []
+    encode = learner.encoder.encode
+    learner.encoder.encode = lambda tokens, continuous: (rows.append(len(tokens)), encode(tokens, continuous))[1]  # type: ignore
+    batch = next(JointBatches("regression", market, settings).read(0))
+    learner.learn(batch, 0)
+    assert rows == [len(np.unique(batch.windows.numpy()))]
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "zero_inflated_t"])
+def test_the_joint_model_at_a_horizon_is_an_ordinary_model_with_the_same_outputs(likelihood: str) -> None:
+    market = joint()
+    settings = without_dropout(config(head=replace(config().head, likelihood=likelihood)))
+    learner = JointLearner("regression", market, settings, total_steps=10)
+    torch.manual_seed(3)
+    model = learner.model
+    assert isinstance(model, JointModel)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    batch = next(JointBatches("regression", market, settings).read(0))
+    with evaluating(model):
+        hidden = model.encoder.encode(batch.tasks[0].tokens, batch.tasks[0].continuous)
+        outputs = model.outputs(hidden, batch.tasks)
+        for number, (one, horizon) in enumerate(zip(market.horizons, market.horizons_s, strict=True)):
+            task = batch.tasks[number]
+            targets = task.windows.numpy()[task.target.numpy()]
+            for kind, expected in zip(("regression", "classification"), outputs[number], strict=True):
+                own = model.at(horizon, one.y_ref, kind)  # type: ignore[arg-type]
+                found = predict_outputs(own, one, targets, one.context_labels())
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+            forecast, own_forecast = model.forecast(outputs[number][0], number), model.at(horizon, one.y_ref, "regression")
+            torch.testing.assert_close(own_forecast.forecast(outputs[number][0]).variance, forecast.variance)
+            if likelihood != "gaussian":
+                torch.testing.assert_close(own_forecast.forecast(outputs[number][0]).dof, forecast.dof)
+
+
+def test_a_horizon_that_was_not_trained_on_can_be_asked_for(tmp_path: Path) -> None:
+    market = joint()
+    result = train_joint("heads", market, config(), tmp_path)
+    model = load_joint(result.model)
+    assert isinstance(model, JointModel)
+    unseen = at_horizon(market.horizons[0], 30, 9)
+    own = model.at(30, unseen.y_ref, "regression")
+    with evaluating(own):
+        outputs = predict_outputs(own, unseen, unseen.targets("test", 5), unseen.context_labels())
+    assert len(outputs) > 10
+    assert torch.isfinite(outputs).all()
+
+
+@pytest.mark.parametrize("frozen_encoder", [False, True])
+def test_pretraining_and_heads_learn_every_horizon(tmp_path: Path, frozen_encoder: bool) -> None:
+    market = joint(360)
+    longer = {"epochs": 8, "select_from": 8, "patience": 0}
+    stages = {name: replace(config().regression, **longer) for name in ("pretraining", "regression")}
+    settings = config(**stages, head=replace(config().head, likelihood="student_t"))
+    settings = frozen(settings) if frozen_encoder else settings
+    encoder = train_joint("encoder", market, settings, tmp_path / "encoder")
+    for horizon in ("5s", "10s", "15s"):
+        assert encoder.history[-1][f"validation/{horizon}/pretraining/macro_f1"] > 0.45
+    own = load_joint(encoder.model)
+    assert isinstance(own, JointEncoder)
+    version = market.data_version()
+    save_model(tmp_path / "own", own.at(0), "pretraining", settings, step=1, data_version=version, y_ref=1.0)
+    heads = train_joint("heads", market, settings, tmp_path / "heads", encoder=tmp_path / "own")
+    for horizon in ("5s", "10s", "15s"):
+        nlpd = [record[f"validation/{horizon}/regression/nlpd"] for record in heads.history]
+        assert nlpd[-1] < nlpd[0]
+        assert heads.history[-1][f"validation/{horizon}/classification/macro_f1"] > 0.45
+
+
+def test_an_interrupted_joint_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    market, settings = joint(), frozen(config(head=HeadConfig(**{**vars(config().head), "dropout": 0.2})))
+    whole = train_joint("heads", market, settings, tmp_path / "whole")
+    steps = iter([False] * 3 + [True])
+    with pytest.raises(TrainingInterrupted):
+        train_joint("heads", market, settings, tmp_path / "cut", stop=lambda: next(steps))
+    resumed = train_joint("heads", market, settings, tmp_path / "cut")
+    assert resumed.history[-1]["validation/score"] == whole.history[-1]["validation/score"]
+    states = [read_newest_generation(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
+    assert states[0] is not None
+    assert states[1] is not None
+    for name, tensor in states[0].weights.items():
+        assert torch.equal(tensor, states[1].weights[name]), name
+
+
+def test_horizons_of_other_windows_are_refused() -> None:
+    with pytest.raises(DatasetError, match="same windows"):
+        JointDataset((dataset(240), replace(dataset(240, seed=1), horizon_ns=10 * SECOND)))
+    with pytest.raises(DatasetError, match="twice"):
+        JointDataset((dataset(240), dataset(240)))
+
+
+def test_stage_settings_of_the_joint_head_are_those_of_the_regression_stage() -> None:
+    settings = config(regression=StageConfig(epochs=3, head_rate=1e-3))
+    learner = JointLearner("regression", joint(), settings, total_steps=1)
+    assert learner.stage.head_rate == 1e-3

@@ -1,0 +1,121 @@
+"""One model for all horizons of a symbol: a shared encoder and trunk, a decoder for each output, and the horizon as an input.
+
+The horizon s (in seconds) shifts the projection: h~ = W_p h + A phi(s) with phi(s) = (u, u^2), u = log2(s / 10). A shift is a
+bias, so that the joint model at one horizon is an ordinary `UqModel`: `JointModel.at` builds it, for a horizon that was trained
+on or for another, and everything after training handles ordinary models only. Not in the paper, which trains each horizon apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from uqlob_models.config import TrainingConfig
+from uqlob_models.encoders import Encoder
+from uqlob_models.head import AttentiveHead, build_decoder
+from uqlob_models.model import Forecast, HeadKind, UqModel, as_forecast, build_encoder, initial_dof_parameter, output_count
+from uqlob_models.sampling import Batch
+
+REFERENCE_S = 10.0
+HORIZON_FEATURES = 2
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def horizon_features(horizon_s: float) -> list[float]:
+    """phi(s) = (u, u^2), u = log2(s / 10)."""
+    u = math.log2(horizon_s / REFERENCE_S)
+    return [u, u * u]
+
+
+class JointEncoder(nn.Module):
+    """Pretraining on all horizons at once: one encoder, three logits per horizon."""
+
+    def __init__(self, config: TrainingConfig, horizons: int) -> None:
+        super().__init__()
+        self.config, self.horizons = config, horizons
+        self.encoder = build_encoder(config.encoder)
+        self.logits = nn.Linear(self.encoder.width, 3 * horizons)
+
+    def class_logits(self, hidden: Tensor) -> tuple[Tensor, ...]:  # (B, d_h) -> one (B, 3) per horizon
+        return self.logits(hidden).split(3, dim=1)
+
+    def at(self, horizon: int) -> Encoder:
+        """The ordinary encoder of the horizon with this number."""
+        encoder = build_encoder(self.config.encoder)
+        own = slice(3 * horizon, 3 * horizon + 3)
+        weights = {**self.encoder.state_dict(), "logits.weight": self.logits.weight[own], "logits.bias": self.logits.bias[own]}
+        return _loaded(encoder, weights, self)
+
+    def project_parameters(self) -> None:
+        self.encoder.project_parameters()
+
+
+class JointModel(nn.Module):
+    """UQ-LOB over several horizons, with the decoder of the distribution and that of the classes on one trunk."""
+
+    features: Tensor
+    y_ref: Tensor
+
+    def __init__(self, config: TrainingConfig, horizons: int) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = build_encoder(config.encoder)
+        self.head = AttentiveHead(config.head, self.encoder.width, output_count(config, "regression"))
+        self.class_decoder = build_decoder(config.head, 3)
+        self.horizon_shift = nn.Linear(HORIZON_FEATURES, config.head.projection, bias=False)  # A
+        nn.init.zeros_(self.horizon_shift.weight)
+        if config.head.likelihood != "gaussian":  # the parameter at 10 s, and its slopes along phi
+            self.dof_parameter = nn.Parameter(torch.cat([initial_dof_parameter()[None], torch.zeros(HORIZON_FEATURES)]))
+        self.register_buffer("features", torch.zeros(horizons, HORIZON_FEATURES))
+        self.register_buffer("y_ref", torch.ones(horizons, dtype=torch.float64))
+
+    def set_horizons(self, horizons_s: Sequence[float], y_refs: Sequence[float]) -> None:
+        with torch.no_grad():
+            self.features.copy_(torch.tensor([horizon_features(horizon) for horizon in horizons_s]))
+            self.y_ref.copy_(torch.tensor(y_refs, dtype=torch.float64))
+
+    def outputs(self, hidden: Tensor, tasks: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
+        """Both decoders' outputs for the targets of each horizon. `hidden` (M, d_h) is projected once for all of them."""
+        projected = self.head.projection(hidden)
+        found = []
+        for features, task in zip(self.features, tasks, strict=True):
+            states = self.head.trunk.prepare(projected + self.horizon_shift(features), task.context_y)
+            conditioned = self.head.condition(states, task.target, task.context)
+            found.append((self.head.decoder(conditioned), self.class_decoder(conditioned)))
+        return found
+
+    def forecast(self, outputs: Tensor, horizon: int) -> Forecast:
+        return as_forecast(outputs, self.config.head, self.y_ref[horizon], self._dof_parameter(self.features[horizon]))
+
+    def _dof_parameter(self, features: Tensor) -> Tensor | None:
+        if self.config.head.likelihood == "gaussian":
+            return None
+        return self.dof_parameter[0] + self.dof_parameter[1:] @ features
+
+    def at(self, horizon_s: float, y_ref: float, kind: HeadKind) -> UqModel:
+        """The ordinary model of one horizon, trained on or not, and one output. `y_ref` is the horizon's, in ticks."""
+        features = torch.tensor(horizon_features(horizon_s), device=self.features.device)
+        weights: dict[str, Tensor] = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
+        weights |= {f"head.{name}": value for name, value in self.head.state_dict().items()}
+        weights["head.projection.bias"] = self.head.projection.bias + self.horizon_shift(features)
+        weights["y_ref"] = torch.tensor(y_ref, dtype=torch.float64)
+        if kind == "classification":
+            weights = {name: value for name, value in weights.items() if not name.startswith("head.decoder.")}
+            weights |= {f"head.decoder.{name}": value for name, value in self.class_decoder.state_dict().items()}
+        elif (dof := self._dof_parameter(features)) is not None:
+            weights["dof_parameter"] = dof
+        return _loaded(UqModel(self.config, kind), weights, self)
+
+    def project_parameters(self) -> None:
+        self.encoder.project_parameters()
+
+
+def _loaded(model: Model, weights: dict[str, Tensor], like: nn.Module) -> Model:
+    """The model with copies of these weights, on the device of `like`, in evaluation mode."""
+    with torch.no_grad():
+        model.load_state_dict({name: value.detach() for name, value in weights.items()})
+    return model.to(next(like.parameters()).device).eval()

@@ -1,0 +1,141 @@
+"""Joint training over the horizons of a symbol: pretraining the encoder on all of them, then both outputs of all in one head.
+
+The loop, its checkpoints and its schedule are those of `training.train`; here is what a joint training does differently. Joint
+fine-tuning takes the settings of the stage `regression`. It minimises the mean over horizons of L_reg + L_cls.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uqlob_models.checkpoints import CheckpointError, read_model, save_model
+from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.frozen import FrozenWindows, freeze
+from uqlob_models.joint_dataset import JointBatch, JointBatches, JointDataset
+from uqlob_models.joint_model import JointEncoder, JointModel
+from uqlob_models.learner import Learner, needed_windows
+from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
+from uqlob_models.model import HeadKind
+from uqlob_models.outcomes import TrainingResult
+from uqlob_models.training import Parts, train
+from uqlob_models.validation import SELECTION_METRIC, validate
+
+JointStage = Literal["encoder", "heads"]
+OBJECTIVES: dict[JointStage, Objective] = {"encoder": "pretraining", "heads": "regression"}
+SCORE = "score"  # the selection metric: the mean of the horizons' own, of both outputs
+
+
+class JointLearner(Learner):
+    model: JointEncoder | JointModel  # type: ignore[assignment]
+
+    def _build(self, dataset: JointDataset) -> JointEncoder | JointModel:  # type: ignore[override]
+        return (JointEncoder if self.objective == "pretraining" else JointModel)(self.config, len(dataset.horizons))
+
+    def _set_buffers(self, dataset: JointDataset) -> None:  # type: ignore[override]
+        super()._set_buffers(dataset)  # type: ignore[arg-type]
+        if isinstance(self.model, JointModel):
+            self.model.set_horizons(dataset.horizons_s, [one.y_ref for one in dataset.horizons])
+
+    def _class_weights(self, dataset: JointDataset) -> Tensor:  # type: ignore[override]
+        """(H, 3)"""
+        labels = [torch.from_numpy(one.label[one.targets("train", 0)]) for one in dataset.horizons]
+        return torch.stack([class_weights(label) for label in labels])
+
+    def _freeze(self, dataset: JointDataset) -> FrozenWindows:  # type: ignore[override]
+        windows = reduce(np.union1d, [needed_windows(one, self.config.head.context) for one in dataset.horizons])
+        return freeze(self.encoder, dataset, windows)  # type: ignore[arg-type]
+
+    def terms(self, batch: JointBatch) -> dict[str, Tensor]:  # type: ignore[override]
+        """The mean of each term over the horizons."""
+        first = batch.tasks[0]
+        if self.frozen is None and self.stage.mirror:
+            first = first.mirrored(self.mirror)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
+            if self.frozen is not None:
+                hidden = self.frozen.rows(first.windows, first.window_mirrored)
+            else:
+                hidden = self.encoder.encode(first.tokens, first.continuous)
+            every = self._pretraining_terms(hidden, batch) if isinstance(self.model, JointEncoder) else self._terms(hidden, batch)
+        return {name: torch.stack([terms[name] for terms in every]).mean() for name in every[0]}
+
+    def _pretraining_terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
+        assert isinstance(self.model, JointEncoder)
+        parts = zip(self.model.class_logits(hidden.float()), batch.tasks, self.class_weight, strict=True)
+        return [{"loss": weighted_cross_entropy(logits, task.label, weight)} for logits, task, weight in parts]
+
+    def _terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
+        assert isinstance(self.model, JointModel)
+        outputs = self.model.outputs(hidden, batch.tasks)
+        every = []
+        for horizon, ((regression, logits), task) in enumerate(zip(outputs, batch.tasks, strict=True)):
+            with torch.autocast(regression.device.type, enabled=False):
+                forecast = self.model.forecast(regression, horizon)
+                shape = forecast.dof, forecast.zero_logit
+                terms = regression_terms(forecast.location, forecast.variance, task.y, task.delta, self.config.loss, *shape)
+                classes = weighted_cross_entropy(logits.float(), task.label, self.class_weight[horizon])
+            every.append({**terms, "classification": classes, "loss": terms["loss"] + classes})
+        return every
+
+
+def validate_joint(learner: JointLearner, dataset: JointDataset) -> dict[str, float]:
+    """The metrics of every horizon and output, named such as `5s/regression/nlpd`, and the mean of the selection metrics."""
+    model, config = learner.model, learner.config
+    size = 0 if isinstance(model, JointEncoder) else config.head.context
+    encode = learner.frozen.encode if learner.frozen else None
+    found: dict[str, float] = {}
+    scores = []
+    for number, (one, horizon) in enumerate(zip(dataset.horizons, dataset.horizons_s, strict=True)):
+        targets = one.targets("selection", size)
+        if isinstance(model, JointEncoder):
+            metrics: dict[Objective, dict[str, float]] = {"pretraining": validate(model.at(number), one, targets, config)}
+        else:
+            kinds: tuple[HeadKind, ...] = ("regression", "classification")
+            metrics = {kind: validate(model.at(horizon, one.y_ref, kind), one, targets, config, encode) for kind in kinds}
+        for objective, values in metrics.items():
+            scores.append(values[SELECTION_METRIC[objective]])
+            found |= {f"{horizon:g}s/{objective}/{name}": value for name, value in values.items()}
+    return {SCORE: float(np.mean(scores)), **found}
+
+
+def save_joint(directory: Path, learner: JointLearner, dataset: JointDataset, step: int, about: dict[str, Any]) -> None:
+    save_model(
+        directory,
+        learner.model,
+        f"joint {learner.objective}",
+        learner.config,
+        step=step,
+        data_version=dataset.data_version(),
+        y_ref=[one.y_ref for one in dataset.horizons],
+        horizons_s=list(dataset.horizons_s),
+        **about,
+    )
+
+
+JOINT = Parts(JointBatches, JointLearner, lambda objective: SCORE, validate_joint, save_joint)
+
+
+def train_joint(
+    stage: JointStage, dataset: JointDataset, config: TrainingConfig, directory: Path, **options: Any
+) -> TrainingResult:
+    """As `training.train`: resumes, stops on a signal, leaves the best joint model in `directory/best`, for `load_joint`."""
+    return train(OBJECTIVES[stage], dataset, config, directory, parts=JOINT, **options)  # type: ignore[arg-type]
+
+
+def load_joint(directory: Path) -> JointEncoder | JointModel:
+    """Rebuilds a saved joint model from its directory alone."""
+    about, weights = read_model(directory)
+    kinds: dict[str, type[JointEncoder] | type[JointModel]] = {
+        "joint pretraining": JointEncoder,
+        "joint regression": JointModel,
+    }
+    if about["objective"] not in kinds:
+        raise CheckpointError(f"{directory} holds a model of one horizon, not a joint one")
+    model = kinds[about["objective"]](TrainingConfig(**about["config"]), len(about["extra"]["horizons_s"]))
+    model.load_state_dict(weights)
+    return model.eval()
