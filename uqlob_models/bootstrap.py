@@ -27,7 +27,7 @@ class Bootstrap:
     replicates: int = 500
     level: float = 0.95
     seed: int = 999
-    minimum_blocks: int = 8
+    minimum_blocks: int = 20  # fewer blocks have no meaningful 2.5 % tail
     maximum_blocks: int = 2500
 
     def __post_init__(self) -> None:

@@ -129,15 +129,17 @@ def distribution_of(rows: pa.Table, prefix: str = "") -> ZeroInflatedT | None:
 
 def forecasts_of(rows: pa.Table, head: str, tau: float, k_star: float, y_ref: float) -> Forecasts:
     """The forecasts of one head in the given rows, with its classes and its confidence."""
-    mean = std = None
+    mean = std = direction = None
     if head == CLASSIFICATION:
         predicted, confidence = column(rows, "classification_class", np.int64), rows["confidence"].to_numpy()
+        direction = column(rows, "p_up", np.float64) - column(rows, "p_down", np.float64)
     else:
         mean, std, confidence = column(rows, "mu", np.float64), column(rows, "sigma", np.float64), rows["snr"].to_numpy()
         predicted = regression_class(mean, column(rows, "p_start", np.float64), tau, k_star).astype(np.int64)
     t, window, true = (column(rows, name, np.int64) for name in ("t", "window", "label"))
     both = (distribution_of(rows), distribution_of(rows, "raw_")) if head == REGRESSION else (None, None)
-    return Forecasts(t, window, column(rows, "y", np.float64), true, predicted, confidence, mean, std, y_ref, *both)
+    y = column(rows, "y", np.float64)
+    return Forecasts(t, window, y, true, predicted, confidence, mean, std, y_ref, *both, direction=direction)
 
 
 def ewma_reference(predictions: pa.Table, horizon_s: int, latency_ns: int) -> ZeroInflatedT | None:
@@ -272,7 +274,8 @@ def _reliability_table(
 def headline(scores: pa.Table) -> dict[str, float]:
     """The scores by which runs are compared, under short names such as `regression/directional_f1_top10`."""
     gates = {0: "", 50: "_top50", 90: "_top10"}
-    gated = ("directional_f1", "directional_f1_over_share", "directional_f1_over_prior", "macro_f1", "accuracy", "wr2")
+    gated = {"directional_f1", "directional_f1_over_share", "directional_f1_over_prior", "macro_f1", "accuracy", "wr2"}
+    gated |= {"sign_accuracy", "sign_accuracy_gain"}
     full = ("cov68", "cov95", "cov68_raw", "cov95_raw", "nlpd", "nlpd_raw", "nlpd_gain_over_ewma", "crps", "ence", "aurc")
     found = {}
     for row in scores.filter(pc.equal(scores["gate_kind"], "percentile")).to_pylist():

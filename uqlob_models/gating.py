@@ -34,13 +34,15 @@ GATES = tuple(sorted({*PERCENTILES, *(100 - tier for tier in TIERS)}))
 
 CONFUSION = tuple(f"true_{true}_predicted_{predicted}" for true in range(3) for predicted in range(3))
 LARGE_CONFUSION = tuple(f"large_{name}" for name in CONFUSION)
+SIGN_OF_CLASS = np.array([-1.0, 1.0, 0.0])
 # w is the magnitude weight; displacements are in units of y_ref, so that symbols of any tick size add up.
 WEIGHTED = ("w", "w_y", "w_y2", "w_error2")
 DENSITY = ("inside_68", "inside_95", "log_loss", "crps")
 RAW = tuple(f"{name}_raw" for name in DENSITY)  # the same before recalibration
 CHUNK = 1 << 15
 EWMA = "log_loss_ewma"  # of the reference that learns nothing: an EWMA of absolute errors with tails and a point mass
-STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *RAW, EWMA)
+SIGN = ("movers", "sign_hits")  # forecasts whose outcome is up or down, and how many of them have the right sign
+STATISTICS = (*CONFUSION, *LARGE_CONFUSION, *WEIGHTED, *DENSITY, *RAW, EWMA, *SIGN)
 
 
 def confidence_order(confidence: ArrayLike, t: ArrayLike, window: ArrayLike) -> NDArray[np.int64]:
@@ -79,10 +81,19 @@ class Forecasts:
     distribution: ZeroInflatedT | None = None  # what is published; a Gaussian of mean and std if not given
     raw: ZeroInflatedT | None = None  # the same before recalibration
     ewma: ZeroInflatedT | None = None  # the reference that learns nothing, around the same mean
+    direction: FloatArray | None = None  # its sign is the forecast's; without it that of the mean, or of the predicted class
 
     def __post_init__(self) -> None:
         if self.std is not None and not (self.std > 0).all():
             raise ValueError(f"{int((~(self.std > 0)).sum())} of {self.std.size} predicted standard deviations are not positive")
+
+    def signs(self, part: slice = slice(None)) -> FloatArray:
+        """-1 down, 1 up, 0 undecided. Every forecast has one, also where its most probable class is "stationary"."""
+        if self.direction is not None:
+            return np.sign(self.direction[part])
+        if self.mean is not None:
+            return np.sign(self.mean[part])
+        return SIGN_OF_CLASS[self.predicted[part]]
 
 
 def large_move(y: ArrayLike, quantile: float = 0.67) -> NDArray[np.bool_]:
@@ -141,8 +152,12 @@ def _sums(cell: NDArray[np.int64], cells: int, outcome: NDArray[np.int64], colum
 
 def _columns(forecasts: Forecasts, part: slice, large: NDArray[np.bool_], p: float, w_max: float) -> dict[str, FloatArray]:
     """The summands of each forecast, by the name of the statistic."""
+    outcome = SIGN_OF_CLASS[forecasts.true[part]]
+    # An undecided sign counts half: what a coin would get.
+    classes = {"large": floats(large), "movers": np.abs(outcome)}
+    classes["sign_hits"] = np.abs(outcome) * (1 + outcome * forecasts.signs(part)) / 2
     if forecasts.mean is None or forecasts.std is None:
-        return {"large": floats(large)}
+        return classes
     y, mean, std, y_ref = forecasts.y[part], forecasts.mean[part], forecasts.std[part], forecasts.y_ref
     weights = magnitude_weights(y, y_ref, p, w_max)
     error = y - mean
@@ -158,7 +173,7 @@ def _columns(forecasts: Forecasts, part: slice, large: NDArray[np.bool_], p: flo
         }
     raw = {} if forecasts.raw is None else _density_columns(forecasts.raw[part], y)
     return {
-        "large": floats(large),
+        **classes,
         "w": weights,
         "w_y": weighted,
         "w_y2": weighted * (y / y_ref),
@@ -230,7 +245,11 @@ def gated_scores(sums: FloatArray, density: bool, raw: bool) -> dict[str, FloatA
     """Scores of each gate from sums over blocks: (..., gates, STATISTICS) -> name: (..., gates)."""
     counts = sums[..., :9].reshape(*sums.shape[:-1], 3, 3)
     scores = class_scores(counts)
-    for name in ("directional_f1", "directional_f1_over_share"):  # relative to the full set
+    movers, hits = (sums[..., STATISTICS.index(name)] for name in SIGN)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A change of class shares or of volatility cannot raise it, as it can F1 and its lead over the share-matched reference.
+        scores["sign_accuracy"] = hits / movers
+    for name in ("directional_f1", "directional_f1_over_share", "sign_accuracy"):  # relative to the full set
         scores[f"{name}_gain"] = scores[name] - scores[name][..., :1]
     if density:
         found = density_scores(sums, scores["retained"])

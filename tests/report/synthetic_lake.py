@@ -53,7 +53,7 @@ def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int 
             k_star=fitted.k,
             tau=TAU,
             y_ref=Y_REF,
-            bootstrap=Bootstrap(replicates=100),
+            bootstrap=Bootstrap(block_seconds=300, replicates=100),  # 35 blocks
         )
         orders = random_trades(index)
         write_parquet(orders, lake.by_model("trades", key))

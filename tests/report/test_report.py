@@ -247,20 +247,22 @@ def test_missing_symbols_and_horizons_are_listed_and_the_rest_is_shown(tmp_path)
 
 
 def test_the_summary_names_the_models_where_gating_adds_skill_and_where_it_does_not(page, tmp_path):
-    assert "raises the lead over the forecaster's own predictions placed at random" in page.text
-    assert "In 4 cases it also" in page.text
+    assert "the sign of the forecast is also right more often among the outcomes that moved" in page.text
+    # The classifier at 5 s: its lead over the reference rises within the gate, its sign does not improve.
+    assert "In 3 cases the sign" in page.text
     assert "gating adds skill" in page.text
+    assert "no clear effect" in page.text
     lake = fill_lake(tmp_path / "lake", ["BTC-USD"], [5], permuted=True)
     useless = Page(build_report(inputs_of(lake, ["BTC-USD"], [5]), tmp_path / "report").read_text())
-    assert "In 0 cases it also" in useless.text
+    assert "In 0 cases the sign" in useless.text
     assert "gating adds skill" not in useless.text
-    assert "gating does not clearly add to the lead of the full set, for BTC-USD 5 s (regression)" in useless.text
+    assert "not clearly more often than in the full set, for BTC-USD 5 s (regression)" in useless.text
 
 
 def test_intervals_are_named_by_their_level(lake, tmp_path):
     text = build_report(inputs_of(lake), tmp_path, bootstrap=Bootstrap(replicates=50, level=0.9)).read_text()
     assert "90 % interval +0." in text or "90 % interval 0." in text
-    assert "change (90 % interval)" in text
+    assert "gain (90 % interval)" in text
     assert "95 % interval +0." not in text
     assert "95 % interval 0." not in text
 
@@ -341,7 +343,8 @@ def test_without_intervals_the_summary_calls_gating_unknown(lake, tmp_path):
     assert any("too few forecasts to tell whether coverage is nominal" in sentence for sentence in where_not.sentences)
     assert where_not.tone == "plain"
     assert gating.tone == "plain"
-    assert "In 4 cases there is no interval, so this is unknown." in gating.sentences
+    unknown = "In 4 cases there is no interval, so this is unknown: fewer than 20 blocks of time give no 95 % interval."
+    assert unknown in gating.sentences
 
 
 def test_a_coverage_is_called_nominal_only_within_one_point_and_both_levels_are_shown_before_and_after(lake):

@@ -31,22 +31,22 @@ def test_nominal_needs_the_level_in_the_interval_and_the_coverage_within_one_poi
 
 
 def test_bounds_of_blocks_that_all_have_the_same_coverage_are_that_coverage():
-    """Ten blocks of a minute with four forecasts each, of which three are within one standard deviation."""
-    y = np.tile([0.0, 0.5, -0.9, 1.1], 10)
-    t = np.repeat(np.arange(10) * MINUTE, 4)
+    """Twenty blocks of a minute with four forecasts each, of which three are within one standard deviation."""
+    y = np.tile([0.0, 0.5, -0.9, 1.1], 20)
+    t = np.repeat(np.arange(20) * MINUTE, 4)
     bounds = coverage_bounds(np.abs(y) <= 1, t, Bootstrap(block_seconds=60, replicates=50))
     assert bounds == (0.75, 0.75)
 
 
 def test_bounds_of_blocks_that_are_all_in_or_all_out_reach_beyond_the_independent_ones():
-    """Half of the blocks covered: the interval is that of ten coins, not of a thousand."""
-    y = np.repeat(np.arange(10) % 2 * 5.0, 100)
-    t = np.repeat(np.arange(10) * MINUTE, 100)
+    """Half of the blocks covered: the interval is that of twenty coins, not of a thousand."""
+    y = np.repeat(np.arange(20) % 2 * 5.0, 100)
+    t = np.repeat(np.arange(20) * MINUTE, 100)
     lower, upper = coverage_bounds(np.abs(y) <= 1, t, Bootstrap(block_seconds=60, replicates=500))
     assert lower <= 0.3
     assert upper >= 0.7
 
 
 def test_too_few_blocks_have_no_bounds():
-    t = np.arange(7) * MINUTE
-    assert coverage_bounds(np.ones(7), t, Bootstrap(block_seconds=60)) is None
+    t = np.arange(19) * MINUTE
+    assert coverage_bounds(np.ones(19), t, Bootstrap(block_seconds=60)) is None

@@ -82,6 +82,8 @@ def test_the_scores_of_every_gate_equal_the_plain_metrics_of_the_forecasts_it_ke
         counts = metrics.confusion(true, predicted)
         assert scores["share_macro_f1"][index] == pytest.approx(metrics.share_matched_f1(counts).mean())
         assert scores["predicted_share_up"][index] == pytest.approx(np.mean(predicted == 1))
+        movers = keep[data.true[keep] != 2]
+        assert scores["sign_accuracy"][index] == pytest.approx(np.mean((data.mean[movers] > 0) == (data.true[movers] == 1)))
         among = keep[is_large[keep]]
         assert large["retained"][index] == among.size
         assert large["f1_down"][index] == pytest.approx(metrics.per_class_f1(data.true[among], data.predicted[among])[0])
@@ -203,6 +205,56 @@ def test_a_market_without_signal_gains_nothing_over_the_share_matched_reference(
         assert abs(found["regression", "percentile", gate, "directional_f1_over_share"]["value"]) < 0.03
 
 
+def test_sign_accuracy_is_that_of_the_movers_a_gate_keeps_and_an_undecided_sign_counts_half():
+    # Two down, two up, one stationary; signs right, wrong, right, undecided, and one that does not count.
+    data = Forecasts(
+        t=np.arange(5),
+        window=np.arange(5),
+        y=np.array([-2.0, -2.0, 2.0, 2.0, 0.0]),
+        true=np.array([0, 0, 1, 1, 2]),
+        predicted=np.array([2, 1, 1, 2, 1]),  # the class may be stationary: the sign still counts
+        confidence=np.array([0.9, 0.8, 0.7, 0.6, 0.5]),
+        direction=np.array([-0.1, 0.3, 0.2, 0.0, 0.4]),
+    )
+    scores = gated_scores(sums_of(data).sum(axis=0), density=False, raw=False)
+    assert scores["sign_accuracy"][GATES.index(0)] == 2.5 / 4
+    assert scores["sign_accuracy"][GATES.index(60)] == 1 / 2
+    assert scores["sign_accuracy"][GATES.index(90)] == 1.0
+    assert scores["sign_accuracy_gain"][GATES.index(90)] == 1 - 2.5 / 4
+    without = replace(data, direction=None)
+    assert without.signs().tolist() == [0, 1, 1, 0, 1]
+    assert replace(data, direction=None, mean=data.y, std=np.ones(5)).signs().tolist() == [-1, -1, 1, 1, 0]
+
+
+def test_gating_by_volatility_alone_raises_the_lead_over_the_share_matched_reference_but_not_the_sign_accuracy():
+    """The counterexample: the same 60 % sign accuracy everywhere, and a confidence that is volatility and nothing else."""
+    generator = np.random.default_rng(0)
+    count = 40_000
+    volatility = np.exp(0.8 * np.sin(np.linspace(0, 80 * np.pi, count)) + 0.1 * generator.normal(size=count))
+    y = volatility * generator.normal(size=count)
+    right = generator.random(count) < 0.6
+    called = np.where(right, np.sign(y), -np.sign(y))
+    data = Forecasts(
+        t=np.arange(count) * 10**9,
+        window=np.arange(count),
+        y=y,
+        true=np.where(y >= 1, 1, np.where(y <= -1, 0, 2)),
+        predicted=np.where(called > 0, 1, 0),
+        confidence=volatility,
+    )
+    sums = sums_of(data, block_length=200)
+    drawn = Bootstrap(replicates=200).draw(sums)
+    assert drawn is not None
+    top = GATES.index(90)
+    values = gated_scores(sums.sum(axis=0), density=False, raw=False)
+    replicates = gated_scores(drawn, density=False, raw=False)
+    bounds = {name: Bootstrap().interval(found) for name, found in replicates.items()}
+    assert bounds["directional_f1_over_share_gain"][0][top] > 0  # what the former verdict called skill
+    assert values["sign_accuracy"][top] == pytest.approx(0.6, abs=0.02)
+    lower, upper = bounds["sign_accuracy_gain"]
+    assert lower[top] < 0 < upper[top]
+
+
 def test_the_synthetic_gaussian_has_its_nominal_coverage_within_the_intervals():
     predictions = synthetic_predictions(40_000)
     found = scores_of(predictions, k_star=0.5)
@@ -262,7 +314,8 @@ def test_bootstrap_intervals_widen_with_dependence_and_cover_the_truth():
 
 
 def test_too_few_blocks_give_no_interval():
-    assert Bootstrap().draw(np.ones((7, 3))) is None
+    assert Bootstrap().draw(np.ones((19, 3))) is None
+    assert Bootstrap().draw(np.ones((20, 3))) is not None
     assert Bootstrap(replicates=0).draw(np.ones((70, 3))) is None
     found = scores_of(synthetic_predictions(300), k_star=0.5)
     assert found["regression", "percentile", 0, "cov68"]["lower"] is None
@@ -305,6 +358,7 @@ def test_the_headline_has_the_scores_that_runs_are_sorted_by():
     found = headline(tables.scores)
     rows = {(row["head"], row["gate_kind"], row["gate"], row["metric"]): row["value"] for row in tables.scores.to_pylist()}
     assert found["regression/directional_f1_top10"] == rows["regression", "percentile", 90, "directional_f1"]
+    assert found["regression/sign_accuracy_gain_top10"] == rows["regression", "percentile", 90, "sign_accuracy_gain"]
     assert found["classification/accuracy"] == rows["classification", "percentile", 0, "accuracy"]
     assert found["regression/cov68"] == rows["regression", "percentile", 0, "cov68"]
     assert not any(name.startswith("classification/cov") for name in found)

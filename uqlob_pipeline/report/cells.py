@@ -67,6 +67,7 @@ class View:
 two_places: Formatter = "{:.2f}".format
 three_places: Formatter = "{:.3f}".format
 signed: Formatter = "{:+.2f}".format
+signed_three_places: Formatter = "{:+.3f}".format
 whole: Formatter = "{:,.0f}".format
 general: Formatter = "{:.3g}".format
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.coverage import NOMINAL_LEVELS, RULE, Verdict, coverage_verdict
 from uqlob_models.evaluation import HEADS, POOLED, REGRESSION
 from uqlob_pipeline.economics.evaluation import PAYS, verdict
 from uqlob_pipeline.report import economics_part
-from uqlob_pipeline.report.cells import Cell, Heading, Scores, View, label, signed, two_places
+from uqlob_pipeline.report.cells import Cell, Heading, Scores, View, label, signed, signed_three_places, three_places, two_places
 from uqlob_pipeline.report.figures.style import HEAD_NAMES
 from uqlob_pipeline.report.paper import printed
 from uqlob_pipeline.report.report_inputs import ReportInputs
@@ -70,7 +71,7 @@ def cards(scores: Scores, horizons: Sequence[int]) -> list[Card]:
         if full is not None and top is not None:
             theirs = [printed("directional_f1", head, horizon, "directional_f1", gate) for gate in (0, 90)]
             beside = f"paper {theirs[0]:.2f} → {theirs[1]:.2f}" if None not in theirs else ""
-            gain = scores.bounds(POOLED, horizon, head, "percentile", 90, "directional_f1_over_share_gain")
+            gain = scores.bounds(POOLED, horizon, head, "percentile", 90, "sign_accuracy_gain")
             good = None if gain is None else gain[0] > 0
             name = f"{HEAD_NAMES[head]}: directional F1, all → top 10 %, {horizon} s"
             found.append(Card(name, f"{full:.2f} → {top:.2f}", beside, good))
@@ -154,7 +155,7 @@ def _sharpness(scores: Scores, horizons: Sequence[int]) -> Finding:
 
 
 def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
-    """Scores of the most confident 10 % against the full set and both references."""
+    """Sign accuracy on true movers within the gate judges; F1 and both references stand beside it."""
     rows, raised, skilled, unknown = [], 0, 0, 0
     for horizon in horizons:
         for head in HEADS:
@@ -162,29 +163,40 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
             full, top = (scores.get(*key, gate, "directional_f1") for gate in (0, 90))
             if full is None or top is None:
                 continue
-            bounds = scores.bounds(*key, 90, "directional_f1_over_share_gain")
+            bounds = scores.bounds(*key, 90, "sign_accuracy_gain")
             verdict, good = _skill(bounds)
             raised, skilled, unknown = raised + (top > full), skilled + good, unknown + (bounds is None)
             cells = [label(HEAD_NAMES[head]), label(f"{horizon} s")]
             cells += [scores.cell((*key, gate, "directional_f1"), two_places, shade="directional_f1") for gate in (0, 90)]
             cells += [scores.cell((*key, 90, f"{name}_directional_f1"), two_places) for name in ("prior", "share")]
-            cells += [scores.cell((*key, gate, "directional_f1_over_share"), signed) for gate in (0, 90)]
-            cells.append(scores.cell((*key, 90, "directional_f1_over_share_gain"), signed, interval=True))
+            cells.append(scores.cell((*key, 90, "directional_f1_over_share"), signed))
+            cells.append(scores.cell((*key, 0, "sign_accuracy"), three_places))
+            cells.append(scores.cell((*key, 90, "sign_accuracy"), three_places, interval=True))
+            cells.append(scores.cell((*key, 90, "sign_accuracy_gain"), signed_three_places, interval=True))
             rows.append([*cells, Cell(verdict)])
     if not rows:
         return Finding("The effect of gating", ["Nothing was evaluated at both gates."])
     sentences = [
-        f"Keeping the most confident 10 % raises directional macro F1 in {raised} of {len(rows)} cases. In {skilled} cases it "
-        f"also raises the lead over the forecaster's own predictions placed at random ({scores.interval} above zero), which a "
-        "change of the class shares alone cannot do."
+        f"Keeping the most confident 10 % raises directional macro F1 in {raised} of {len(rows)} cases. That alone proves "
+        "nothing: a gate that keeps volatile times raises it, and its lead over the share-matched reference, without any better "
+        f"direction. In {skilled} cases the sign of the forecast is also right more often among the outcomes that moved "
+        f"({scores.interval} of the gain above zero), which neither class shares nor volatility can bring about."
     ]
     if unknown:
-        sentences.append(f"In {unknown} cases there is no interval, so this is unknown.")
-    above = [Heading("", 2), Heading.group("Directional F1", 2), Heading.group("Top 10 %: references", 2)]
-    above += [Heading.group("Lead over share-matched", 3), Heading.group("")]
+        sentences.append(
+            f"In {unknown} cases there is no interval, so this is unknown: fewer than {Bootstrap.minimum_blocks} blocks of time "
+            f"give no {scores.interval}."
+        )
+    above = [Heading("", 2), Heading.group("Directional F1", 2), Heading.group("Top 10 %: references", 3)]
+    above += [Heading.group("Sign accuracy on true movers", 3), Heading.group("")]
     below = [Heading.left("Head"), Heading.left("Horizon"), Heading.group("all"), Heading("top 10 %")]
-    below += [Heading.group("prior-matched"), Heading("share-matched"), Heading.group("all"), Heading("top 10 %")]
-    below += [Heading(f"change ({scores.interval})"), Heading("Verdict", 1, "group left")]
+    below += [Heading.group("prior-matched"), Heading("share-matched"), Heading("lead over share")]
+    below += [
+        Heading.group("all"),
+        Heading("top 10 %"),
+        Heading(f"gain ({scores.interval})"),
+        Heading("Verdict", 1, "group left"),
+    ]
     tone = "good" if skilled == len(rows) else "mixed" if skilled else "plain" if unknown == len(rows) else "bad"
     return Finding("The effect of gating", sentences, tone, View("gating-verdict", "", "", [above, below], rows))
 
@@ -208,9 +220,9 @@ def _worth(inputs: ReportInputs) -> Finding:
 
 
 def _skill(bounds: tuple[float, float] | None) -> tuple[str, bool]:
-    """Whether gating adds skill beyond the change of class shares: only if the whole interval is above zero."""
+    """Whether gating adds skill: only if the whole interval of the gain in sign accuracy is above zero."""
     if bounds is None:
-        return "too little data for an interval", False
+        return f"no interval: fewer than {Bootstrap.minimum_blocks} blocks", False
     if bounds[0] > 0:
         return "gating adds skill", True
     return ("gating costs skill" if bounds[1] < 0 else "no clear effect"), False
@@ -225,14 +237,14 @@ def _where_not(inputs: ReportInputs, scores: Scores) -> Finding:
         where = f"{symbol} {horizon} s"
         for head in HEADS:
             key = (symbol, horizon, head, "percentile", 90)
-            gain = scores.bounds(*key, "directional_f1_over_share_gain")
-            lead = scores.bounds(*key, "directional_f1_over_share")
+            gain = scores.bounds(*key, "sign_accuracy_gain")
+            accuracy = scores.bounds(*key, "sign_accuracy")
             found = scores.rows.get((*key, "directional_f1"))
-            if lead is not None and lead[0] <= 0:
+            if accuracy is not None and accuracy[0] <= 0.5:
                 no_skill.append(f"{where} ({head})")
             elif gain is not None and gain[0] <= 0:
                 no_gain.append(f"{where} ({head})")
-            elif found and (lead is None or gain is None):
+            elif found and (accuracy is None or gain is None):
                 unknown.append(f"{where} ({head})")
             if found and found[3] < FEW and where not in few:
                 few.append(where)
@@ -244,14 +256,15 @@ def _where_not(inputs: ReportInputs, scores: Scores) -> Finding:
     sentences = []
     if no_skill:
         sentences.append(
-            f"The top decile is not clearly better than its own predictions placed at random for {_listed(no_skill)}."
+            f"Among the outcomes that moved, the sign of the top decile is not clearly right more often than a coin's for "
+            f"{_listed(no_skill)}."
         )
     if no_gain:
-        sentences.append(f"It is better, but gating does not clearly add to the lead of the full set, for {_listed(no_gain)}.")
+        sentences.append(f"It is right more often, but not clearly more often than in the full set, for {_listed(no_gain)}.")
     if unknown:
         sentences.append(
-            f"Whether gating works is unknown for {_listed(unknown)}: there is no interval, because there are too few blocks of "
-            "time or evaluation.bootstrap_replicates is 0."
+            f"Whether gating works is unknown for {_listed(unknown)}: there is no interval, because there are fewer than "
+            f"{Bootstrap.minimum_blocks} blocks of time or evaluation.bootstrap_replicates is 0."
         )
     if uncovered:
         sentences.append(f"Coverage is not nominal for {_listed(uncovered)}.")

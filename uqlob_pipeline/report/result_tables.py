@@ -155,6 +155,8 @@ def symbol_view(scores: Scores, symbols: Sequence[str], horizons: Sequence[int])
         ("F1 all", 0, "directional_f1", two_places),
         ("top 10 %", 90, "directional_f1", two_places),
         ("over share", 90, "directional_f1_over_share", signed),
+        ("sign all", 0, "sign_accuracy", three_places),
+        ("sign top 10 %", 90, "sign_accuracy", three_places),
         ("AURC", 0, "aurc", three_places),
     ]
     fit: list[tuple[str, int, str, Formatter]] = [("all", 0, "wr2", three_places), ("top 10 %", 90, "wr2", three_places)]
@@ -178,6 +180,7 @@ def symbol_view(scores: Scores, symbols: Sequence[str], horizons: Sequence[int])
         below += [Heading(column[0], 1, "group" if index == 0 else "") for index, column in enumerate(columns)]
     caption = (
         "Top 10 %: the most confident. “over share”: their directional macro F1 above the same predictions placed at random. "
+        "“sign”: share of the outcomes that moved whose sign was forecast. "
         "AURC: mean three-class error over all confidence cuts, lower is better. UCE is in squared ticks."
     )
     return View("by-symbol", "Main results by symbol", caption, [above, below], rows)

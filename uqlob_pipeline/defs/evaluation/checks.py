@@ -1,11 +1,11 @@
 """Checks of `predictions`, `calibrated_predictions`, `threshold_multiplier`, `gated_evaluation` and the report."""
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pyarrow as pa
 
+from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.coverage import NOMINAL_LEVELS, RULE, coverage_verdict
 from uqlob_models.evaluation import REGRESSION
 from uqlob_pipeline.defs.materialization import CheckOutcome
@@ -50,7 +50,7 @@ MULTIPLIER_CHECKS = [
 ]
 EVALUATION_CHECKS = [
     dg.AssetCheckSpec("coverage", asset="gated_evaluation", description="test intervals cover what they promise"),
-    dg.AssetCheckSpec("gating_helps", asset="gated_evaluation", description="the top decile beats the same calls at random"),
+    dg.AssetCheckSpec("gating_helps", asset="gated_evaluation", description="the top decile has the better sign on true movers"),
 ]
 REPORT_CHECKS = [dg.AssetCheckSpec("complete", asset="paper_report", description="nothing is missing from the report")]
 
@@ -104,23 +104,26 @@ def multiplier_checks(done: MultiplierDone) -> list[CheckOutcome]:
 
 
 def evaluation_checks(done: EvaluationDone) -> list[CheckOutcome]:
-    coverage = coverage_outcome(done.tables.scores)
-    gains = {
-        head: done.headline.get(f"{head}/directional_f1_over_share_top10", math.nan) for head in ("regression", "classification")
-    }
-    known = {head: gain for head, gain in gains.items() if not math.isnan(gain)}
-    helps = bool(known) and all(gain > 0 for gain in known.values())
-    shown = ", ".join(f"{head} {gain:+.3f}" for head, gain in known.items()) or "no top decile to speak of"
-    return [
-        coverage,
-        CheckOutcome(
-            "gating_helps",
-            helps,
-            f"directional F1 of the top decile over the same calls placed at random: {shown}"
-            + ("" if helps else ". Confidence does not tell good forecasts from bad here: do not act on it"),
-            WARN,
-        ),
-    ]
+    return [coverage_outcome(done.tables.scores), gating_outcome(done.tables.scores)]
+
+
+def gating_outcome(scores: pa.Table) -> CheckOutcome:
+    """Whether the most confident tenth has a better sign among the outcomes that moved than the full set has."""
+    chosen = ("percentile", 90, "sign_accuracy_gain")
+    rows = [row for row in scores.to_pylist() if (row["gate_kind"], row["gate"], row["metric"]) == chosen]
+    known = [row for row in rows if row["value"] is not None]
+    helps = bool(known) and all(row["lower"] is not None and row["lower"] > 0 for row in known)
+    shown = ", ".join(f"{row['head']} {row['value']:+.3f} {_bounds(row)}" for row in known) or "no top decile to speak of"
+    remedy = "" if helps else ". Confidence does not clearly tell good forecasts from bad here: do not act on it"
+    return CheckOutcome(
+        "gating_helps", helps, f"sign accuracy on true movers, top decile minus the full set: {shown}{remedy}", WARN
+    )
+
+
+def _bounds(row: dict[str, Any]) -> str:
+    if row["lower"] is None or row["upper"] is None:
+        return f"(no interval: fewer than {Bootstrap.minimum_blocks} blocks)"
+    return f"({row['lower']:+.3f} to {row['upper']:+.3f})"
 
 
 def coverage_outcome(scores: pa.Table) -> CheckOutcome:
