@@ -16,7 +16,8 @@ def order(number: int, **changed: object) -> dict[str, object]:
     t = number * MINUTE
     row: dict[str, object] = {
         "date": dt.date(2026, 1, 5), "window": number, "split": "test", "t": t, "head": "regression", "gate": 0, "policy": TAKER,
-        "latency_ms": 5.0, "size": 0.1, "side": BUY, "lots": 10, "filled": 10, "arrival": t + 5, "queue_place": -1,
+        "latency_ms": 5.0, "size": 0.1, "stale": False, "side": BUY, "lots": 10, "filled": 10, "arrival": t + 5,
+        "queue_place": -1,
         "entry_ts": t + 5, "entry_price": 10_001.0, "entry_maker": False, "exit_ts": t + 5 + 5 * 10**9, "exit_price": 10_011.0,
         "exit_maker": 0.0, "mid": 10_000.0, "mid_0s": 10_000.0, "mid_1s": 10_004.0, "mid_5s": 10_012.0, "mid_h": 10_012.0,
         "signal_bps": 12.0, "gross_bps": 10.0, "other_filled": 10, "other_gross_bps": -14.0, "forecast": 12.0,
@@ -31,7 +32,7 @@ def trades(rows: list[dict[str, object]]) -> pa.Table:
 
 
 def random_trades(seed: int) -> pa.Table:
-    """Thirty orders of every head, gate and policy in both splits, with random results."""
+    """Thirty orders of every head, gate and policy in both splits, and thirty of the null, with random results."""
     rng = np.random.default_rng(seed)
     rows = []
     for start, split in enumerate(("calibration", "test")):
@@ -40,5 +41,7 @@ def random_trades(seed: int) -> pa.Table:
                 for policy in POLICIES:
                     for number, gross in enumerate(rng.normal(0.2, 1, 30)):
                         named = {"split": split, "head": head, "gate": gate, "policy": policy, "entry_maker": "maker" in policy}
-                        rows.append(order(1_000 * start + number, gross_bps=gross, other_gross_bps=-gross - 0.5, **named))
+                        number += 1_000 * start
+                        rows.append(order(number, gross_bps=gross, other_gross_bps=-gross - 0.5, **named))
+                        rows.append(order(number, gross_bps=gross - 0.4, other_gross_bps=-gross, stale=True, **named))
     return trades(rows)

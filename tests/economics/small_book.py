@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-from uqlob_pipeline.economics.day_events import COLUMNS, Clock, DayEvents, day_events
+from uqlob_pipeline.economics.day_events import COLUMNS, Clock, day_events
+from uqlob_pipeline.economics.event_arrays import DayEvents
 from uqlob_pipeline.market.kraken.event_file import SCHEMA
 
 ADD, MODIFY, DELETE, EXECUTION = 0, 1, 2, 3
@@ -30,5 +31,6 @@ class SmallBook:
 
     def day(self) -> tuple[DayEvents, Clock]:
         columns = dict(zip(COLUMNS, map(list, zip(*self.rows, strict=True)), strict=True))
-        day = day_events(pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in COLUMNS}))
+        table = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in COLUMNS})
+        day = day_events(table.schema, table.num_rows, table.to_batches())
         return day, Clock.of(day)

@@ -10,7 +10,8 @@ from tests.economics.test_trades import _book
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_pipeline.config.economics import KRAKEN_SPOT
 from uqlob_pipeline.config.profile import load_profile
-from uqlob_pipeline.economics.day_events import Clock, DayEvents, mid, read_day_events
+from uqlob_pipeline.economics.day_events import Clock, mid, read_day_events
+from uqlob_pipeline.economics.event_arrays import DayEvents
 from uqlob_pipeline.economics.policies import Executions, Orders, taker
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse

@@ -7,7 +7,8 @@ import pytest
 from tests.economics.made_orders import order, trades
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_pipeline.config.economics import EconomicsSettings, FeeTier
-from uqlob_pipeline.economics.evaluation import SCHEMA, evaluate_trades, gaining_controls, own_rows, verdict
+from uqlob_pipeline.economics.evaluation import SCHEMA, evaluate_trades
+from uqlob_pipeline.economics.verdict import chosen_by_tier, gaining_controls, own_rows, verdict
 from uqlob_pipeline.economics.vocabulary import MAKER_CROSS, MUST_TRADE, SELL, TAKER
 from uqlob_pipeline.lake.layout import ModelKey
 
@@ -88,7 +89,7 @@ def test_what_the_calibration_half_chose_is_judged_on_the_test_days_whatever_is_
     # At the tier "low" the maker loses less on the calibration half (1 - 5 > 3 - 8), at "high" the taker (3 - 2 > 1 - 1).
     assert [(row["tier"], row["policy"]) for row in chosen] == [("low", MAKER_CROSS), ("high", TAKER)]
     said = verdict(own_rows(table, SETTINGS).to_pylist())
-    assert said.startswith("acting pays from the tier low on: +15.0")
+    assert said.startswith("acting pays from the tier low on, except at high: +15.0")
 
 
 def test_the_verdict_says_plainly_that_nothing_is_left() -> None:
@@ -101,6 +102,44 @@ def test_the_verdict_says_plainly_that_nothing_is_left() -> None:
 def test_a_random_side_that_gains_is_reported() -> None:
     gaining = [order(n, gross_bps=1.0 + 0.1 * (n % 3), other_gross_bps=1.0) for n in range(30)]
     table = evaluate_trades(trades(gaining), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
-    assert gaining_controls(table) == ["gate 0, 5 ms"]
+    assert gaining_controls(table, "random") == ["gate 0, 5 ms"]
     losing = [order(n, gross_bps=1.0, other_gross_bps=-1.5) for n in range(30)]
-    assert gaining_controls(evaluate_trades(trades(losing), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))) == []
+    table = evaluate_trades(trades(losing), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    assert gaining_controls(table, "random") == []
+
+
+def test_the_null_stands_beside_the_figures_and_never_in_them() -> None:
+    own = [order(n, gross_bps=2.0 + 0.1 * (n % 3)) for n in range(30)]
+    stale = [order(n, stale=True, gross_bps=-1.0 - 0.1 * (n % 3), filled=5 if n % 2 else 10) for n in range(10, 30)]
+    low, high = evaluated(own + stale, replicates=100)
+    alone, _ = evaluated(own, replicates=100)
+    weights = np.where(np.arange(10, 30) % 2, 0.5, 1.0)
+    expected = np.average(-1.0 - 0.1 * (np.arange(10, 30) % 3), weights=weights)
+    for row in (low, high):
+        assert (row["orders"], row["null_orders"]) == (30, 20)
+        assert row["null_bps"] == pytest.approx(expected)
+        assert row["null_lower"] < row["null_bps"] < row["null_upper"]  # type: ignore[operator]
+    assert alone["null_orders"] is None
+    assert {name for name in low if low[name] != alone[name]} == {"null_orders", "null_bps", "null_lower", "null_upper"}
+
+
+def test_a_null_that_gains_is_reported() -> None:
+    stale = [order(n, stale=True, gross_bps=1.0 + 0.1 * (n % 3)) for n in range(30)]
+    losing = [order(n, gross_bps=1.0, other_gross_bps=-1.5) for n in range(30)]
+    table = evaluate_trades(trades(losing + stale), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    assert gaining_controls(table, "null") == ["gate 0, 5 ms"]
+    assert gaining_controls(table, "random") == []
+
+
+def test_the_verdict_goes_through_the_tiers_from_the_dearest_to_the_cheapest() -> None:
+    """Rows are in the order of heads and policies; a cheaper tier may stand before a dearer one."""
+    rows = [
+        {"tier": "cheap", "taker_bps": 1.0, "maker_bps": 0.0, "policy": TAKER, "net_bps": 3.0, "net_lower": 2.0},
+        {"tier": "middle", "taker_bps": 2.0, "maker_bps": 1.0, "policy": MAKER_CROSS, "net_bps": 2.0, "net_lower": 1.0},
+        {"tier": "dear", "taker_bps": 4.0, "maker_bps": 2.0, "policy": MAKER_CROSS, "net_bps": -1.0, "net_lower": -2.0},
+    ]
+    common = {"chosen": True, "head": "regression", "gate": 0, "gross_bps": 5.0, "net_upper": 9.0}
+    assert verdict([common | row for row in rows]).startswith("acting pays from the tier middle on: +2.00 bps")
+    assert [row["tier"] for row in chosen_by_tier([common | row for row in rows])] == ["dear", "middle", "cheap"]
+    rows[0]["net_lower"] = -0.5
+    assert verdict([common | row for row in rows]).startswith("acting pays from the tier middle on, except at cheap: +2.00 bps")

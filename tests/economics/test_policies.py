@@ -134,6 +134,49 @@ def test_a_posted_exit_rests_and_crosses_with_what_is_left() -> None:
     assert found.exit_price[0] == (102 + 99) / 2
 
 
+def test_a_posted_exit_that_is_rejected_crosses_only_after_another_latency() -> None:
+    """The bid reaches the exit's price while it is on its way. The rejection is answered by an order that takes as long again."""
+    book = _opened()
+    behind = book.event(1_020, ADD, BID, 100, 4, left=9, bid_lots=9)
+    book.event(1_060, EXECUTION, BID, 100, 4, queued=behind, left=5, bid_lots=5)
+    book.event(2_005, ADD, BID, 102, 5, bid=102, ask=103)
+    book.event(2_015, DELETE, BID, 102, 5, left=0, bid=98, bid_lots=7)
+    found = _maker(book, post_exit=True)
+    assert (found.exit_ts[0], found.exit_price[0], found.exit_maker[0]) == (2_020, 98, 0)
+
+
+def test_an_order_of_the_other_side_trades_once_however_often_it_changes() -> None:
+    """Five lots arrive at the own price; that the rest of them shrinks, or grows by one, is no new arrival of all of them."""
+    book = _opened()
+    book.event(1_020, DELETE, BID, 100, 5, left=0, bid=98, bid_lots=7)
+    book.event(1_030, ADD, ASK, 100, 5, left=5, ask=100, ask_lots=5)
+    book.event(1_040, MODIFY, ASK, 100, 3, left=3, ask_lots=3)
+    assert _maker(book, lots=20).filled.tolist() == [5]
+    book.event(1_050, MODIFY, ASK, 100, 4, left=4, ask_lots=4)
+    assert _maker(book, lots=20).filled.tolist() == [6]
+    book.event(1_060, ADD, ASK, 99, 2, left=2, ask=99, ask_lots=2)
+    assert _maker(book, lots=20).filled.tolist() == [8]
+
+
+def test_an_order_of_the_other_side_that_moves_to_the_price_trades() -> None:
+    book = _opened()
+    book.event(1_020, DELETE, BID, 100, 5, left=0, bid=98, bid_lots=7)
+    book.event(1_030, MODIFY, ASK, 100, 5, left=5, ask=100, ask_lots=5)
+    assert _maker(book, lots=20).filled.tolist() == [5]
+
+
+def test_an_order_that_may_fill_after_its_exit_was_decided_is_refused() -> None:
+    day, clock = _opened().day()
+    with pytest.raises(ValueError, match="the size of the exit would not be known"):
+        maker(day, clock, _orders(BUY), LATENCY, PATIENCE, PATIENCE, post_exit=False)
+
+
+def test_a_decision_before_the_days_first_event_is_refused() -> None:
+    day, clock = _opened().day()
+    with pytest.raises(ValueError, match="before the first event"):
+        taker(day, clock, _orders(BUY, t=999), LATENCY, HOLD)
+
+
 def test_a_taker_walks_the_book_both_ways() -> None:
     book = SmallBook(ask_lots=1)
     book.event(900, ADD, ASK, 104, 3)
@@ -145,6 +188,21 @@ def test_a_taker_walks_the_book_both_ways() -> None:
     assert (found.entry_ts[0], found.entry_price[0]) == (1_010, (102 + 104) / 2)
     assert (found.exit_ts[0], found.exit_price[0]) == (2_010, (100 + 99) / 2)
     assert taker(day, clock, _orders(SELL, lots=1), LATENCY, HOLD).entry_price[0] == 100
+
+
+def test_what_a_walk_costs_does_not_depend_on_what_else_is_asked() -> None:
+    """A level that was only ever seen as the best quote is known from then on, whether or not an order came by at that time."""
+    book = SmallBook(ask_lots=3)
+    book.event(900, ADD, BID, 100, 5)  # the ask of 102 for 3 lots is seen as a quote alone
+    book.event(950, ADD, ASK, 101, 1, ask=101, ask_lots=1)
+    book.event(960, ADD, ASK, 104, 9)
+    book.event(1_000, ADD, BID, 99, 1)
+    day, clock = book.day()
+    alone = taker(day, clock, _orders(BUY), LATENCY, HOLD).entry_price[0]
+    among = taker(day, clock, Orders(np.array([900, 1_000]), np.array([BUY, BUY]), np.array([2, 2])), LATENCY, HOLD).entry_price[
+        1
+    ]
+    assert alone == among == (101 + 102) / 2
 
 
 def test_a_taker_pays_the_quotes_of_its_arrival() -> None:

@@ -12,7 +12,7 @@ from uqlob_pipeline.economics.trades import Plan, day_trades, trade_faults
 from uqlob_pipeline.economics.vocabulary import BUY, MAKER_CROSS, MUST_TRADE, POLICIES, SELL, TAKER
 
 SECOND = 10**9
-SETTINGS = EconomicsSettings(latencies_ms=(5.0,), gates=(0, 50), sizes=(0.5, 2.0), patience_s=1.0)
+SETTINGS = EconomicsSettings(latencies_ms=(5.0,), gates=(0, 50), sizes=(0.5, 2.0), patience_s=1.0, null_delay_s=60)
 
 
 def _book() -> SmallBook:
@@ -71,10 +71,14 @@ def test_sizes_are_multiples_of_the_median_queue_and_every_run_is_there(plan: Pl
 def test_one_position_at_a_time(plan: Plan) -> None:
     day, _ = _book().day()
     table = day_trades(day, plan, np.arange(60)).to_pandas()
-    for _, orders in table[table.policy.isin([TAKER, MAKER_CROSS])].groupby(["head", "gate", "policy", "size"]):
-        assert len(orders) > 3
+    for (*_, stale), orders in table[table.policy.isin([TAKER, MAKER_CROSS])].groupby(
+        ["head", "gate", "policy", "size", "stale"]
+    ):
+        assert len(orders) > (1 if stale else 3)
         assert (orders.t.to_numpy()[1:] >= orders.exit_ts.to_numpy()[:-1]).all()
-    waiting = table[(table.policy == MUST_TRADE) & (table["head"] == "regression") & (table.gate == 0) & (table["size"] == 0.5)]
+    waiting = table[
+        ~table.stale & (table.policy == MUST_TRADE) & (table["head"] == "regression") & (table.gate == 0) & (table["size"] == 0.5)
+    ]
     assert len(waiting) == (plan.signals[0].side != 0).sum()
 
 
@@ -99,3 +103,21 @@ def test_trades_are_possible_and_impossible_ones_are_counted(plan: Plan, tmp_pat
     early = table.set_column(table.column_names.index("arrival"), "arrival", pa.array(table["t"].to_numpy() - 1))
     pq.write_table(early, tmp_path / "early.parquet")
     assert trade_faults(tmp_path / "early.parquet")["arrivals_before_the_decision"] == table.num_rows
+
+
+def test_the_null_acts_on_forecasts_that_are_too_old(plan: Plan) -> None:
+    """A forecast every three seconds, sixty seconds old: the side of an order is that of the forecast twenty before."""
+    day, _ = _book().day()
+    table = day_trades(day, plan, np.arange(60)).to_pandas()
+    stale = table[table.stale]
+    assert set(stale["size"]) == {SETTINGS.sizes[0]}
+    for signal in plan.signals:
+        waiting = stale[(stale["head"] == signal.head) & (stale.gate == signal.gate) & (stale.policy == MUST_TRADE)]
+        acts = np.flatnonzero(signal.side[:40]) + 20
+        assert waiting.t.tolist() == (acts * 3 * SECOND).tolist()
+        assert waiting.side.tolist() == signal.side[acts - 20].tolist()
+        np.testing.assert_array_equal(waiting.forecast, signal.forecast[acts - 20])
+    fresh = table[~table.stale]
+    merged = stale.merge(fresh, on=["t", "head", "gate", "policy", "size", "side"], suffixes=("", "_fresh"))
+    assert len(merged) > 10
+    np.testing.assert_array_equal(merged.entry_price, merged.entry_price_fresh)

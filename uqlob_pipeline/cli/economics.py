@@ -27,7 +27,7 @@ def economics(
     from rich.console import Console
 
     from uqlob_pipeline.config.profile import ProfileError, load_profile
-    from uqlob_pipeline.economics.evaluation import own_rows, verdict
+    from uqlob_pipeline.economics.verdict import own_rows, verdict
     from uqlob_pipeline.economics.vocabulary import ECONOMICS
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.lake.table_registry import model_keys
@@ -50,7 +50,7 @@ def economics(
     if not found:
         typer.echo(f"no model is evaluated in {Lake(lake).root}: uqlob materialize --select trades,economic_evaluation", err=True)
         raise typer.Exit(1)
-    console = Console(width=max(Console().width, 172))  # narrower, the table would break its words
+    console = Console(width=max(Console().width, 180))  # narrower, the table would break its words
     at_latency = settings.economics.model_copy(update={"latency_ms": chosen})
     rows = [row for _, path in found for row in own_rows(read_whole(path), at_latency).to_pylist()]
     console.print(economics_table(rows, settings, chosen, fees.name))
@@ -70,7 +70,8 @@ def economics_table(rows: list[dict[str, Any]], profile: Profile, latency_ms: fl
     cost = f"taker {fees.taker_bps:g}, maker {fees.maker_bps:g} bps"
     table = Table(
         title=f"What acting is worth, {market}: {latency_ms:g} ms, tier {tier} ({cost})",
-        caption="bps per filled order, 95 % intervals; break-even: fee per side; must trade: the saving; *: best of calibration",
+        caption="bps per filled order, 95 % intervals; break-even: fee per side; must trade: the saving; null: stale forecasts; "
+        "*: best of calibration",
     )
     for name in (
         "model",
@@ -84,6 +85,7 @@ def economics_table(rows: list[dict[str, Any]], profile: Profile, latency_ms: fl
         "break-even",
         "foresight",
         "random",
+        "null",
     ):
         table.add_column(name, justify="left" if name in ("model", "head", "policy") else "right", no_wrap=True)
     for row in rows:
@@ -101,6 +103,7 @@ def economics_table(rows: list[dict[str, Any]], profile: Profile, latency_ms: fl
             _shown(row["break_even_bps"], "{:.2f}"),
             _shown(row["oracle_bps"]),
             _shown(row["random_bps"]),
+            _shown(row["null_bps"]),
         )
     return table
 

@@ -11,8 +11,8 @@ class FeeTier(Section):
     """Fees by the trader's 30-day volume."""
 
     name: str = Field(pattern=r"^[0-9a-zA-Z.]+$", description="the volume in USD from which it holds, such as 10M")
-    taker_bps: float = Field(ge=0)
-    maker_bps: float = Field(ge=-10, description="negative where the exchange pays for resting orders")
+    taker_bps: float = Field(ge=0, allow_inf_nan=False)
+    maker_bps: float = Field(ge=-10, allow_inf_nan=False, description="negative where the exchange pays for resting orders")
 
 
 def _tier(name: str, taker_bps: float, maker_bps: float) -> FeeTier:
@@ -37,19 +37,30 @@ class EconomicsSettings(Section):
         description="in median best queues of the calibration half; the first is traded, the others show the capacity",
     )
     patience_s: float = Field(
-        1.0, gt=0, description="how long an order rests before it is cancelled; half of the horizon at most"
+        1.0, gt=0, allow_inf_nan=False, description="how long an order rests before it is cancelled; half of the horizon at most"
     )
     max_open: int = Field(1, ge=1, description="positions and resting orders of a symbol at one time")
+    null_delay_s: float = Field(
+        300.0, ge=60, allow_inf_nan=False, description="age of the forecasts that stand for the null: too old to know what comes"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "EconomicsSettings":
+        for name in ("latencies_ms", "gates", "sizes"):
+            values = list(getattr(self, name))
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name}: a value stands there twice ({values})")
+        for name in ("latencies_ms", "sizes"):
+            values = list(getattr(self, name))
+            if not all(0 < value < float("inf") for value in values):
+                raise ValueError(f"{name} must be above 0 and finite: {values}")
+        if not all(0 <= gate < 100 for gate in self.gates):
+            raise ValueError(f"gates must lie in [0, 100): {list(self.gates)}")
         if self.latency_ms not in self.latencies_ms:
             raise ValueError(f"latency_ms = {self.latency_ms} must be one of latencies_ms = {list(self.latencies_ms)}")
         names = [tier.name for tier in self.tiers]
         if len(set(names)) < len(names):
             raise ValueError(f"tiers: two have the same name ({', '.join(names)})")
-        if not all(0 <= gate < 100 for gate in self.gates) or not all(size > 0 for size in self.sizes):
-            raise ValueError(f"gates must lie in [0, 100) and sizes above 0: {list(self.gates)}, {list(self.sizes)}")
         return self
 
     def tier(self, name: str) -> FeeTier | None:

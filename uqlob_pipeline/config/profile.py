@@ -269,6 +269,12 @@ class Profile(Section):
         unlabelled = set(self.evaluation.horizons_s) - set(self.labels.horizons_s)
         if unlabelled:
             raise ValueError(f"evaluation.horizons_s: {sorted(unlabelled)} have no label: add them to labels.horizons_s")
+        slowest, shortest = max(self.economics.latencies_ms), min(self.evaluation.horizons_s)
+        if slowest > shortest * 500:
+            raise ValueError(
+                f"economics.latencies_ms: an order that arrives after {slowest:g} ms misses more than half of the horizon "
+                f"of {shortest} s"
+            )
         if self.training.encoder.window_length != self.features.window:
             raise ValueError(
                 f"training.encoder.window_length is {self.training.encoder.window_length}, "
@@ -379,7 +385,10 @@ def _unknown_key(*place: int | str) -> str:
     """The valid keys at a place in the profile, and the one most similar to its last part."""
     section: Any = Profile
     for part in place[:-1]:
-        section = get_args(section)[1] if get_origin(section) is dict else _keys(section)[str(part)]
+        if get_origin(section) in (dict, tuple):
+            section = get_args(section)[1 if get_origin(section) is dict else 0]
+        else:
+            section = _keys(section)[str(part)]
         if get_origin(section) in (Union, UnionType):
             section = next(kind for kind in get_args(section) if kind is not NoneType)
         if get_origin(section) is Annotated:

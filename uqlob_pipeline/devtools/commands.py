@@ -14,6 +14,7 @@ from uqlob_pipeline.devtools.bench.metric_speed import evaluation
 from uqlob_pipeline.devtools.bench.recorder_load import recording
 from uqlob_pipeline.devtools.bench.run_all import every
 from uqlob_pipeline.devtools.bench.training_speed import training
+from uqlob_pipeline.devtools.bench.worth import worth
 from uqlob_pipeline.devtools.drill.runner import drill
 
 bench = typer.Typer(
@@ -27,6 +28,7 @@ bench.command()(training)
 bench.command()(evaluation)
 bench.command()(economics)
 bench.command()(intervals)
+bench.command()(worth)
 bench.command()(learning)
 bench.command()(market)
 bench.command("record")(recording)

@@ -4,75 +4,65 @@ An order that arrives at a time sees every event stamped at or before that time,
 would lie after a session's last event happens at that event.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.parquet as pq
 
-from uqlob_pipeline.lake.file_hashes import read_table
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from uqlob_pipeline.economics.event_arrays import DayEvents, Floats, Ints
+from uqlob_pipeline.economics.ladder import empty_ladders, with_ladders
+from uqlob_pipeline.lake.file_hashes import verified
 
 COLUMNS = [
     "session", "ts", "type", "side", "price_ticks", "lots", "bid_ticks", "ask_ticks", "bid_lots", "ask_lots", "level_lots",
     "queued_seq",
 ]  # fmt: skip
 NEVER = np.iinfo(np.int64).min  # queued_seq where the place is unknown (level 2): ahead of every own order
+BATCH = 131_072  # rows read at a time, so that the arrays of the day are all that it holds
 
 
-class DayEvents(NamedTuple):
-    """One element per event, in order; the columns of `book_events`."""
-
-    session: NDArray[np.int32]
-    ts: Ints
-    type: NDArray[np.uint8]
-    side: NDArray[np.uint8]
-    price_ticks: Ints
-    lots: Ints
-    bid_ticks: Ints
-    ask_ticks: Ints
-    bid_lots: Ints
-    ask_lots: Ints
-    level_lots: Ints
-    queued_seq: Ints
-
-
-def day_events(table: pa.Table) -> DayEvents:
-    columns = {name: table[name].combine_chunks() for name in COLUMNS}
-    columns["queued_seq"] = columns["queued_seq"].fill_null(NEVER)
-    return DayEvents(**{name: column.to_numpy(zero_copy_only=False) for name, column in columns.items()})
+def day_events(schema: pa.Schema, rows: int, batches: Iterable[pa.RecordBatch]) -> DayEvents:
+    columns: dict[str, np.ndarray] = {name: np.empty(rows, schema.field(name).type.to_pandas_dtype()) for name in COLUMNS}
+    start = 0
+    for batch in batches:
+        stop = start + batch.num_rows
+        for name, column in columns.items():
+            values = batch.column(name)
+            column[start:stop] = (values.fill_null(NEVER) if values.null_count else values).to_numpy()
+        start = stop
+    ladder, ladder_size = empty_ladders(0)
+    return with_ladders(DayEvents(**columns, ladder=ladder, ladder_size=ladder_size))
 
 
 def read_day_events(path: Path) -> DayEvents:
-    return day_events(read_table(path, columns=COLUMNS))
-
-
-def session_ends(day: DayEvents) -> Ints:
-    """The last event of each event's session."""
-    last = np.append(np.flatnonzero(np.diff(day.session)), len(day.session) - 1)
-    return last[np.searchsorted(last, np.arange(len(day.session)))]
+    with pq.ParquetFile(verified(path), pre_buffer=False) as file:
+        return day_events(file.schema_arrow, file.metadata.num_rows, file.iter_batches(BATCH, columns=COLUMNS))
 
 
 class Clock(NamedTuple):
     """Where times lie among a day's events."""
 
     ts: Ints
-    session_end: Ints
+    session_last: Ints  # the last event of each session
 
     @classmethod
     def of(cls, day: DayEvents) -> "Clock":
-        return cls(day.ts, session_ends(day))
+        return cls(day.ts, np.append(np.flatnonzero(day.session[1:] != day.session[:-1]), len(day.session) - 1))
 
     def last_event(self, time: Ints) -> Ints:
-        """The last event at or before each time; -1 before the day's first."""
-        return np.searchsorted(self.ts, time, side="right") - 1
+        """The last event at or before each time."""
+        event = np.searchsorted(self.ts, time, side="right") - 1
+        if len(event) and event.min() < 0:
+            raise ValueError(f"a decision at {np.min(time)} ns lies before the first event of the day, {self.ts[0]} ns")
+        return event
 
     def within(self, start: Ints, time: Ints) -> Ints:
         """The same, but not beyond the session of the event `start`, nor before it."""
-        return np.maximum(np.minimum(self.last_event(time), self.session_end[start]), start)
+        session_end = self.session_last[np.searchsorted(self.session_last, start)]
+        return np.maximum(np.minimum(self.last_event(time), session_end), start)
 
 
 def mid(day: DayEvents, event: Ints) -> Floats:

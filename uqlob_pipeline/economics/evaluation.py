@@ -13,7 +13,8 @@ from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.metrics import FloatArray as Floats
 from uqlob_pipeline.config.economics import EconomicsSettings, FeeTier
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.economics.vocabulary import BPS, CALIBRATION, ECONOMICS, MARKOUTS, MUST_TRADE, TAKER, TEST, TRADES
+from uqlob_pipeline.economics.verdict import MINIMUM_FILLS, headline, own_rows, verdict
+from uqlob_pipeline.economics.vocabulary import BPS, CALIBRATION, ECONOMICS, MARKOUTS, MUST_TRADE, TEST, TRADES
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
@@ -22,8 +23,6 @@ from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.evaluation_files import read_whole
 from uqlob_pipeline.models.gated_evaluation import bootstrap
 
-PAYS = "acting pays from"
-MINIMUM_FILLS = 20  # of the calibration half, to choose by their result
 GROUP = ("split", "head", "gate", "policy", "latency_ms", "size")
 SCHEMA = pa.schema([pa.field(column.name, pa.type_for_alias(column.type)) for column in REGISTRY[ECONOMICS].columns])
 
@@ -85,29 +84,60 @@ def order_sums(trades: pa.Table) -> Floats:
 
 def evaluate_trades(trades: pa.Table, key: ModelKey, settings: EconomicsSettings, resampling: Bootstrap) -> pa.Table:
     """Every figure per split, head, gate, policy, latency, size and fee tier."""
+    null = _null_figures(trades.filter(trades["stale"]), resampling)
+    trades = trades.filter(pc.invert(trades["stale"]))
     groups, number = _groups(trades)
     sums, t = order_sums(trades), trades["t"].to_numpy()
     days = {
         split: pc.count_distinct(trades.filter(pc.equal(trades["split"], split))["date"]).as_py() for split in (CALIBRATION, TEST)
     }
     rows: list[dict[str, object]] = []
+    members = _members(number, len(groups))
     for place, group in enumerate(groups):
-        chosen = np.flatnonzero(number == place)
-        starts, block = resampling.block_starts(t[chosen])
-        by_block = np.zeros((starts.size, len(SUMS)))
-        np.add.at(by_block, block, sums[chosen])
+        chosen = members[place]
+        by_block = _by_block(resampling, t[chosen], sums[chosen])
         drawn = resampling.draw(by_block)
         tiers: tuple[FeeTier | None, ...] = (None,) if group["policy"] == MUST_TRADE else settings.tiers
         named = {"symbol": key.symbol, "horizon_s": key.horizon_s, **group}
         lots = float(trades["lots"][int(chosen[0])].as_py()) if len(chosen) else 0.0
         per_day = 2 * lots * by_block[:, SUMS.index("weight")].sum() / max(days[str(group["split"])], 1)
         common = named | _scores(by_block.sum(axis=0)) | {"turnover_lots": per_day, "chosen": False}
+        common |= null.get(tuple(group[name] for name in GROUP), {})
         bounds = _bounds(drawn, tiers, resampling) if drawn is not None else [{}] * len(tiers)
         for tier, its_bounds in zip(tiers, bounds, strict=True):
             net = _net_of_orders(sums[chosen], tier)
             rows.append(common | _after_fees(by_block.sum(axis=0), tier) | its_bounds | _path(net))
     _mark_chosen(rows, settings)
     return pa.Table.from_pylist([{name: _finite(row.get(name)) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
+
+
+def _null_figures(stale: pa.Table, resampling: Bootstrap) -> dict[tuple[object, ...], dict[str, object]]:
+    """What the orders of stale forecasts earned before fees, by group."""
+    groups, number = _groups(stale)
+    sums, t, found = order_sums(stale), stale["t"].to_numpy(), {}
+    for group, chosen in zip(groups, _members(number, len(groups)), strict=True):
+        by_block = _by_block(resampling, t[chosen], sums[chosen])
+        drawn = resampling.draw(by_block)
+        row: dict[str, object] = {"null_orders": len(chosen), "null_bps": float(_ratio(by_block.sum(axis=0), "gross", "weight"))}
+        if drawn is not None:
+            ends = resampling.interval(_ratio(drawn, "gross", "weight"))
+            row |= {f"null_{name}": float(end) for name, end in zip(("lower", "upper"), ends, strict=True)}
+        found[tuple(group[name] for name in GROUP)] = row
+    return found
+
+
+def _members(number: np.ndarray, groups: int) -> list[np.ndarray]:
+    """The places of each group's orders, in their order."""
+    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=groups))[:-1]) if groups else []
+
+
+def _by_block(resampling: Bootstrap, t: np.ndarray, sums: Floats) -> Floats:
+    """The sums of each block of time: (blocks, SUMS)."""
+    starts, block = resampling.block_starts(t)
+    by_block = np.zeros((starts.size, sums.shape[1]))
+    for column in range(sums.shape[1]):
+        by_block[:, column] = np.bincount(block, sums[:, column], starts.size)
+    return by_block
 
 
 def _finite(value: object) -> object:
@@ -208,56 +238,3 @@ def _mark_chosen(rows: list[dict[str, object]], settings: EconomicsSettings) -> 
         best = max(known, key=lambda row: float(str(row["net_bps"])))
         for row in at_tier:
             row["chosen"] = all(row[name] == best[name] for name in ("head", "gate", "policy"))
-
-
-# ---- what is said about it
-
-
-def own_rows(table: pa.Table, settings: EconomicsSettings) -> pa.Table:
-    """The rows of the profile's own latency and traded size on the test split."""
-    wanted = pc.and_(pc.equal(table["latency_ms"], settings.latency_ms), pc.equal(table["size"], settings.sizes[0]))
-    return table.filter(pc.and_(wanted, pc.equal(table["split"], TEST)))
-
-
-def headline(own: pa.Table) -> dict[str, float]:
-    """Break-even fees and savings by head, gate and policy, for MLflow."""
-    found: dict[str, float] = {}
-    for row in own.to_pylist():
-        name = f"economics/{row['head']}/{row['policy']}_gate{row['gate']}"
-        if row["policy"] == MUST_TRADE:
-            values = {"saving_bps": row["gross_bps"]}
-        else:
-            values = {"break_even_bps": row["break_even_bps"], "fill_rate": row["fill_rate"]}
-        found |= {f"{name}/{metric}": value for metric, value in values.items() if value is not None}
-    return found
-
-
-def verdict(own: list[dict[str, object]]) -> str:
-    """At which tier, if any, acting pays: by the lower bound of what the calibration half chose."""
-    chosen = [row for row in own if row["chosen"] and row["tier"] is not None]
-    if not chosen:
-        return f"too few fills on the calibration half (fewer than {MINIMUM_FILLS}) to choose how to act"
-    paying = [row for row in chosen if row["net_lower"] is not None and float(str(row["net_lower"])) > 0]
-    if paying:
-        first = paying[0]
-        return f"{PAYS} the tier {first['tier']} on: {_described(first)}"
-    best = max(chosen, key=lambda row: -np.inf if row["net_bps"] is None else float(str(row["net_bps"])))
-    if best["net_bps"] is None:
-        return "nothing that the calibration half chose was filled on the test days"
-    return f"acting pays at no tier; the best, {best['tier']}: {_described(best)}"
-
-
-def _described(row: dict[str, object]) -> str:
-    bounds = "" if row["net_lower"] is None else f" ({row['net_lower']:.2f} to {row['net_upper']:.2f})"
-    how = f"{row['head']}, gate {row['gate']}, {str(row['policy']).replace('_', ' ')}"
-    return f"{row['net_bps']:+.2f} bps{bounds} per order after fees, {row['gross_bps']:+.2f} before, with {how}"
-
-
-def gaining_controls(table: pa.Table) -> list[str]:
-    """Where crossing the spread with a random side gains, beyond its bounds: it should lose the spread."""
-    gaining = {
-        f"gate {row['gate']}, {row['latency_ms']:g} ms"
-        for row in table.to_pylist()
-        if (row["policy"], row["split"]) == (TAKER, TEST) and row["random_lower"] is not None and row["random_lower"] > 0
-    }
-    return sorted(gaining)

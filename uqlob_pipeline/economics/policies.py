@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uqlob_pipeline.economics.book_walk import walk
-from uqlob_pipeline.economics.day_events import Clock, DayEvents, Floats, Ints, mid
+from uqlob_pipeline.economics.day_events import Clock, mid
+from uqlob_pipeline.economics.event_arrays import DayEvents, Floats, Ints
 from uqlob_pipeline.economics.queue_fills import NOT_FILLED, rest
 from uqlob_pipeline.economics.vocabulary import BUY, SELL
 from uqlob_pipeline.market.kraken.book import ASK, BID
@@ -87,8 +88,14 @@ def maker(day: DayEvents, clock: Clock, orders: Orders, latency: int, hold: int,
     """Post at the best price of the decision, cancel after `patience`, close what was filled `hold` after the decision.
 
     The exit crosses the spread, or rests at the best price of its own decision and crosses after the patience with what is left.
-    Both orders are post-only: one that would cross on arrival is rejected.
+    Both orders are post-only: one that would cross on arrival is rejected. A rejected exit crosses by an order that arrives
+    another latency later.
     """
+    if latency + patience > hold:
+        raise ValueError(
+            f"an order that arrives after {latency} ns and rests for {patience} ns may fill after its exit is decided, at "
+            f"{hold} ns: the size of the exit would not be known"
+        )
     decided, arrival = clock.last_event(orders.t), orders.t + latency
     resting = _book_side(orders.side, resting=True)
     entry_price = _quote(day, resting, decided)
@@ -141,7 +148,7 @@ def _close(
     if patience:
         posted = _post(day, clock, decided, arrival, patience, resting, price, lots)
         rested = posted.filled
-        given_up = np.where(posted.rejected, arrival, arrival + patience)
+        given_up = arrival + np.where(posted.rejected, latency, patience)
         ended = np.where(rested == lots, posted.ts, given_up)
     left = lots - rested
     # A fully rested exit needs no walk; one lot keeps the query valid and its weight is 0.

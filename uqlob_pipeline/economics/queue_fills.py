@@ -4,15 +4,16 @@ An own order of known queue place trades when somebody trades past it:
 - an order at its price that was queued later is executed,
 - a worse price trades (a trade-through), or
 - the other side arrives at its price.
-Each time, the quantity that went past it is what it would have got first. The own order changes nothing for anybody else.
+Each time, the quantity that went past it is what it would have got first. An order of the other side that stands there and
+changes its quantity arrives only with what it grows by. The own order changes nothing for anybody else.
 """
 
 import numpy as np
 
-from uqlob_pipeline.economics.day_events import DayEvents, Ints
+from uqlob_pipeline.economics.event_arrays import DayEvents, Ints
 from uqlob_pipeline.market.kraken.book import sort_key
 from uqlob_pipeline.market.kraken.codes import ADD, EXECUTION, MODIFY
-from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
+from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
 
 NOT_FILLED = -1
 
@@ -34,14 +35,26 @@ def _rest(day: DayEvents, place: Ints, last: Ints, side: Ints, ticks: Ints, lots
         own, left = sort_key(side[order], ticks[order]), lots[order]
         event = place[order]
         while event <= last[order] and left > 0:
-            kind, theirs, traded = day.type[event], sort_key(side[order], day.price_ticks[event]), False
+            kind, theirs, traded = day.type[event], sort_key(side[order], day.price_ticks[event]), 0
             if day.side[event] == side[order]:
-                if kind == EXECUTION:
-                    traded = theirs < own or (theirs == own and day.queued_seq[event] >= place[order])
-            elif kind in (ADD, MODIFY):
-                traded = theirs <= own
-            if traded:
-                left -= min(left, day.lots[event])
+                if kind == EXECUTION and (theirs < own or (theirs == own and day.queued_seq[event] >= place[order])):
+                    traded = day.lots[event]
+            elif theirs <= own:
+                if kind == ADD:
+                    traded = day.lots[event]
+                elif kind == MODIFY:
+                    traded = _arrived(day, place[order], event)
+            if traded > 0:
+                left -= min(left, traded)
                 at[order] = event
             event += 1
         filled[order] = lots[order] - left
+
+
+@njit_inline
+def _arrived(day: DayEvents, place: int, event: int) -> int:
+    """By how much a modification raises its level. Nothing stood there at the own order's arrival, or it would have crossed."""
+    for earlier in range(event - 1, place - 1, -1):
+        if day.side[earlier] == day.side[event] and day.price_ticks[earlier] == day.price_ticks[event]:
+            return day.level_lots[event] - day.level_lots[earlier]
+    return day.level_lots[event]

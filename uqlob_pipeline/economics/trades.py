@@ -12,11 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.economics import EconomicsSettings
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.economics.day_events import Clock, DayEvents, mid, read_day_events
+from uqlob_pipeline.economics.day_events import Clock, mid, read_day_events
+from uqlob_pipeline.economics.event_arrays import DayEvents
 from uqlob_pipeline.economics.policies import Executions, Orders, admit, maker, markouts, must_trade, taker
 from uqlob_pipeline.economics.signals import Signal, acting_rows, signals_of
 from uqlob_pipeline.economics.vocabulary import (
@@ -101,9 +103,11 @@ def write_trades(lake: Lake, profile: Profile, key: ModelKey, log: LogFn) -> Tra
             events = read_day_events(lake.book_events(day))
             table = day_trades(events, plan, np.flatnonzero(dates == date))
             writer.write_table(table)
-            orders, filled = orders + table.num_rows, filled + int((table["filled"].to_numpy() > 0).sum())
+            of_forecasts = table.filter(pc.invert(table["stale"]))
+            orders += of_forecasts.num_rows
+            filled += int((of_forecasts["filled"].to_numpy() > 0).sum())
             level3 &= lake.book_dumps(day)[0] == "level3"
-            log(f"{key}: {table.num_rows:,} orders on {day.date}")
+            log(f"{key}: {of_forecasts.num_rows:,} orders on {day.date}")
         writer.add_key_value_metadata(provenance.metadata())
     return TradesDone(provenance, orders, filled, plan.lots(profile.economics.sizes[0]), level3)
 
@@ -124,8 +128,10 @@ def _median_queue(lake: Lake, key: ModelKey, rows: pa.Table) -> int:
     return int(np.median(np.concatenate(queues)))
 
 
-def _policy(name: str, settings: EconomicsSettings, horizon_s: int) -> Callable[..., Executions]:
-    patience = round(min(settings.patience_s, horizon_s / 2) * 1e9)  # an order is filled before its position is closed
+def _policy(name: str, settings: EconomicsSettings, horizon_s: int, latency: int) -> Callable[..., Executions]:
+    patience = min(
+        round(min(settings.patience_s, horizon_s / 2) * 1e9), horizon_s * 10**9 - latency
+    )  # filled before it is closed
     policies: dict[str, Callable[..., Executions]] = {
         TAKER: taker,
         MAKER_CROSS: partial(maker, patience=patience, post_exit=False),
@@ -136,44 +142,59 @@ def _policy(name: str, settings: EconomicsSettings, horizon_s: int) -> Callable[
 
 
 def day_trades(events: DayEvents, plan: Plan, chosen: np.ndarray) -> pa.Table:
-    """The orders of one day; `chosen` are its rows among the plan's."""
+    """The orders of one day; `chosen` are its rows among the plan's.
+
+    At the own latency and the traded size, the orders of stale forecasts are there too: the null, which can know nothing.
+    """
     clock, t, hold = Clock.of(events), plan.rows["t"].to_numpy()[chosen], plan.horizon_s * 10**9
     tables = []
     for name, latency_ms, size in plan.runs():
         orders = Orders.both_sides(t, plan.lots(size))
-        executions = _policy(name, plan.settings, plan.horizon_s)(events, clock, orders, round(latency_ms * 1e6), hold)
+        latency = round(latency_ms * 1e6)
+        executions = _policy(name, plan.settings, plan.horizon_s, latency)(events, clock, orders, latency, hold)
         outcomes = _outcomes(events, clock, orders, executions, hold)
-        for signal in plan.signals:
-            side = signal.side[chosen]
+        tradeable = executions.exit_ts if name != MUST_TRADE else orders.t  # whoever trades anyway has no position to wait for
+        own = latency_ms == plan.settings.latency_ms and size == plan.settings.sizes[0]
+        for signal, stale in product(plan.signals, (False, True) if own else (False,)):
+            source = stale_forecasts(t, plan.settings.null_delay_s) if stale else np.arange(len(t))
+            side = np.where(source >= 0, signal.side[chosen][source], 0)
             acts = np.flatnonzero(side)
             order = acts + np.where(side[acts] > 0, 0, len(t))
-            if name != MUST_TRADE:  # whoever trades anyway has no position to wait for
-                admitted = admit(t[acts], executions.exit_ts[order], plan.settings.max_open)
-                acts, order = acts[admitted], order[admitted]
-            mirror = (order + len(t)) % (2 * len(t))
+            admitted = admit(t[acts], tradeable[order], plan.settings.max_open)
+            acts, order = acts[admitted], order[admitted]
+            mirror, forecast = (order + len(t)) % (2 * len(t)), chosen[source[acts]]
             columns = {column: values[order] for column, values in outcomes.items()}
             columns |= {
                 "other_filled": outcomes["filled"][mirror],
                 "other_gross_bps": outcomes["gross_bps"][mirror],
-                "forecast": signal.forecast[chosen[acts]],
-                "forecast_lower": signal.lower[chosen[acts]],
-                "forecast_upper": signal.upper[chosen[acts]],
-                "size": np.full(len(order), size),
-                "latency_ms": np.full(len(order), latency_ms),
-                "gate": np.full(len(order), signal.gate),
+                "forecast": signal.forecast[forecast],
+                "forecast_lower": signal.lower[forecast],
+                "forecast_upper": signal.upper[forecast],
             }
             windows = plan.rows.select(["date", "window", "split"]).take(chosen[acts])
-            named = {"head": signal.head, "policy": name}
+            named = {
+                "head": signal.head,
+                "policy": name,
+                "size": size,
+                "latency_ms": latency_ms,
+                "gate": signal.gate,
+                "stale": stale,
+            }
             tables.append(_table(columns, windows, named))
     return pa.concat_tables(tables)
 
 
-def _table(columns: dict[str, np.ndarray], windows: pa.Table, named: dict[str, str]) -> pa.Table:
+def stale_forecasts(t: np.ndarray, delay_s: float) -> np.ndarray:
+    """For each forecast, the last one that is at least `delay_s` older: too old to know anything. -1 where there is none."""
+    return np.searchsorted(t, t - round(delay_s * 1e9), side="right") - 1
+
+
+def _table(columns: dict[str, np.ndarray], windows: pa.Table, named: dict[str, str | float | bool]) -> pa.Table:
     """Columns in the order and the types of the registry; NaN is null."""
     arrays = []
     for field in SCHEMA:
         if field.name in named:
-            arrays.append(pa.array([named[field.name]] * windows.num_rows, field.type))
+            arrays.append(pa.repeat(pa.scalar(named[field.name], field.type), windows.num_rows))
         elif field.name in windows.column_names:
             arrays.append(windows[field.name].combine_chunks().cast(field.type))
         else:

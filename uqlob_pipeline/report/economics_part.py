@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from uqlob_pipeline.economics.verdict import chosen_by_tier
 from uqlob_pipeline.economics.vocabulary import MUST_TRADE
 from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.cells import Cell, Heading, View, label, signed, two_places, whole
@@ -17,7 +18,8 @@ from uqlob_pipeline.report.report_inputs import ReportInputs
 CAPTION = (
     "Per fee tier, what earned the most on the calibration half, and what it earned on the test days. Results in bps of the "
     "mid-price per filled order. Break-even: the fee per side at which nothing is left. Foresight: the better side at the same "
-    "moments, before fees. Random: the mean of both sides there."
+    "moments, before fees. Random: the mean of both sides there. Null: the same head, gate and policy with forecasts that are "
+    "too old to know anything, before fees."
 )
 
 
@@ -50,9 +52,9 @@ def _pictures(inputs: ReportInputs, symbol: str, horizon: int, settings: Mapping
     )
     yield Picture(f"economic-sweeps-{symbol}", f"Markouts, latency, size and waiting, {model}", caption, figure)
     orders = inputs.chosen_orders.get((symbol, horizon))
-    chosen = test.filter(pl.col("chosen") & pl.col("tier").is_not_null())
-    if orders is not None and not orders.is_empty() and not chosen.is_empty():
-        row = chosen.row(-1, named=True)
+    chosen = chosen_by_tier(test.to_dicts())
+    if orders is not None and not orders.is_empty() and chosen:
+        row: dict[str, Any] = chosen[-1]
         title = f"{row['head']}, gate {row['gate']}, {figures.POLICY_NAMES[row['policy']]}, tier {row['tier']}"
         figure = figures.figure_net_path(orders, title, row["taker_bps"], row["maker_bps"], simulated=inputs.simulated)
         caption = "Running sum over the test days of what the calibration half chose at the cheapest tier, with a 95 % band."
@@ -64,11 +66,11 @@ def chosen_view(inputs: ReportInputs) -> View:
     rows = []
     for (symbol, horizon), table in sorted(inputs.economics.items()):
         test = pl.DataFrame(table).filter(split="test")
-        for row in test.filter(pl.col("chosen") & pl.col("tier").is_not_null()).iter_rows(named=True):
-            rows.append(_row(f"{symbol} {horizon} s", row))
+        rows += [_row(f"{symbol} {horizon} s", row) for row in chosen_by_tier(test.to_dicts())]
     headings = [Heading.left("Model"), Heading("Tier"), Heading.left("Head"), Heading("Gate"), Heading.left("Policy")]
     headings += [
-        Heading(name) for name in ("Orders", "Filled", "Before fees", "Fees", "After fees", "Break-even", "Foresight", "Random")
+        Heading(name)
+        for name in ("Orders", "Filled", "Before fees", "Fees", "After fees", "Break-even", "Foresight", "Random", "Null")
     ]
     return View("economics-chosen", "Acting on the forecasts, by fee tier", CAPTION, [headings], rows)
 
@@ -96,6 +98,7 @@ def _row(model: str, row: Mapping[str, Any]) -> list[Cell]:
         number("break_even_bps", two_places),
         number("oracle_bps", signed),
         number("random_bps", signed),
+        number("null_bps", signed),
     ]
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.coverage import NOMINAL_LEVELS, RULE, Verdict, coverage_verdict
 from uqlob_models.evaluation import HEADS, POOLED, REGRESSION
-from uqlob_pipeline.economics.evaluation import PAYS, verdict
+from uqlob_pipeline.economics.verdict import PAYS, verdict
 from uqlob_pipeline.report import economics_part
 from uqlob_pipeline.report.cells import Cell, Heading, Scores, View, label, signed, signed_three_places, three_places, two_places
 from uqlob_pipeline.report.figures.style import HEAD_NAMES

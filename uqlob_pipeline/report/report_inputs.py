@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from uqlob_models.evaluation import HEADS, EvaluationTables
+from uqlob_pipeline.economics.verdict import chosen_by_tier
 from uqlob_pipeline.economics.vocabulary import ECONOMICS, TRADES
 from uqlob_pipeline.lake.data_quality import DataQuality
 from uqlob_pipeline.lake.file_hashes import verified
@@ -109,13 +110,13 @@ def read_report_inputs(lake: Lake, symbols: Sequence[str], horizons_s: Sequence[
 
 
 def _chosen_orders(trades: Path, evaluation: pa.Table) -> pl.DataFrame | None:
-    """The test orders of the head, gate and policy that the calibration half chose at the last tier, the cheapest."""
-    chosen = pl.DataFrame(evaluation).filter(pl.col("chosen") & (pl.col("split") == "test") & pl.col("tier").is_not_null())
-    if chosen.is_empty() or not trades.exists():
+    """The test orders of the head, gate and policy that the calibration half chose at the cheapest tier."""
+    chosen = chosen_by_tier([row for row in evaluation.to_pylist() if row["split"] == "test"])
+    if not chosen or not trades.exists():
         return None
     columns = ["t", "lots", "filled", "gross_bps", "entry_maker", "exit_maker"]
-    wanted = {name: chosen[name][-1] for name in ("split", "head", "gate", "policy", "latency_ms", "size")}
-    return pl.scan_parquet(verified(trades), hive_partitioning=False).filter(**wanted).select(columns).collect()
+    wanted = {name: chosen[-1][name] for name in ("split", "head", "gate", "policy", "latency_ms", "size")}
+    return pl.scan_parquet(verified(trades), hive_partitioning=False).filter(**wanted, stale=False).select(columns).collect()
 
 
 def _stale_in_words(table: str, reasons: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ TRADES_CHECKS = [
 ]
 EVALUATION_CHECKS = [
     dg.AssetCheckSpec("random_side_loses", asset="economic_evaluation", description="a random side gains nothing by crossing"),
+    dg.AssetCheckSpec("null_loses", asset="economic_evaluation", description="stale forecasts gain nothing by crossing"),
     dg.AssetCheckSpec("acting_pays", asset="economic_evaluation", description="what the calibration half chose earns its fees"),
 ]
 
@@ -48,17 +49,15 @@ def trades_checks(lake: Lake, key: ModelKey, done: "TradesDone") -> list[CheckOu
 
 
 def economics_checks(done: "EconomicsDone") -> list[CheckOutcome]:
-    from uqlob_pipeline.economics.evaluation import PAYS, gaining_controls
+    from uqlob_pipeline.economics.verdict import PAYS, gaining_controls
 
-    gaining = gaining_controls(done.table)
     return [
-        CheckOutcome(
-            "random_side_loses",
-            not gaining,
-            f"a random side gains at {', '.join(gaining)}: the market or its replay is at fault, or prices cross"
-            if gaining
-            else "a random side gains nothing",
-            WARN,
-        ),
+        _control("random_side_loses", "a random side", gaining_controls(done.table, "random")),
+        _control("null_loses", "a stale forecast", gaining_controls(done.table, "null")),
         CheckOutcome("acting_pays", done.verdict.startswith(PAYS), done.verdict, WARN),
     ]
+
+
+def _control(name: str, what: str, gaining: list[str]) -> CheckOutcome:
+    wrong = f"{what} gains at {', '.join(gaining)}: the market or its replay is at fault, or prices cross"
+    return CheckOutcome(name, not gaining, wrong if gaining else f"{what} gains nothing", WARN)
