@@ -189,7 +189,7 @@ def stale_forecasts(t: np.ndarray, delay_s: float) -> np.ndarray:
     return np.searchsorted(t, t - round(delay_s * 1e9), side="right") - 1
 
 
-def _table(columns: dict[str, np.ndarray], windows: pa.Table, named: dict[str, str | float | bool]) -> pa.Table:
+def _table(columns: dict[str, np.ndarray], windows: pa.Table, named: dict[str, object]) -> pa.Table:
     """Columns in the order and the types of the registry; NaN is null."""
     arrays = []
     for field in SCHEMA:
