@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from uqlob_models.distributions import ZeroInflatedT
 
 CALIBRATED, RAW = "calibrated head", "head, not recalibrated"
+GAUSSIAN, GAUSSIAN_CALIBRATED = "Gaussian head", "Gaussian head, recalibrated"
 LEVELS = {"68": 0.68, "95": 0.95}
 SCORES = ("log_score", "crps", "winkler68", "winkler95", "inside68", "inside95")
 LOSSES = ("log_score", "crps", "winkler68", "winkler95")  # lower is better
@@ -50,7 +51,7 @@ class ModelScores:
 def score_model(
     lake_root: Path, profile_path: Path, seed: int, symbol: str, horizon_s: int, *, garch: bool = True
 ) -> ModelScores:
-    """Every method on the test rows of one model of a lake."""
+    """Every method on the test rows of one model of a lake. The Gaussian head is trained beside the lake and kept there."""
     # Imported here so that other commands start fast; likewise below.
     import numpy as np
     import pyarrow.parquet as pq
@@ -58,8 +59,9 @@ def score_model(
     from uqlob_models import reference_forecasts as references
     from uqlob_models.distributions import pit_test
     from uqlob_models.evaluation import column, distribution_of
-    from uqlob_models.recalibration import choose_settings
+    from uqlob_models.recalibration import choose_settings, recalibrate
     from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.devtools.bench.interval_gaussian import gaussian_forecasts
     from uqlob_pipeline.lake.layout import Lake, ModelKey
     from uqlob_pipeline.models.inputs import read_threshold
 
@@ -73,10 +75,15 @@ def score_model(
     calibrated, raw = distribution_of(table), distribution_of(table, "raw_")
     assert calibrated is not None
     assert raw is not None
+    judged = split[validation] == "calibration"
+    gaussian = gaussian_forecasts(lake, profile, key, lake_root.parent / "gaussian_head" / f"{symbol}_{horizon_s}s", t)
+    gaussian_settings, _ = choose_settings(gaussian[validation], y[validation], t[validation], judged, **timing)
     outcomes = references.Realised.of(y, raw.mean(), t, split == "calibration", **timing)
     methods: dict[str, ZeroInflatedT] = {
         CALIBRATED: calibrated,
         RAW: raw,
+        GAUSSIAN: gaussian,
+        GAUSSIAN_CALIBRATED: recalibrate(gaussian, y, t, gaussian_settings, **timing),
         "EWMA zero-inflated t": references.ewma_zero_inflated_t(outcomes),
         "EWMA x Student-t": references.ewma_student_t(outcomes),
         "EWMA Gaussian": references.ewma_gaussian(outcomes),
@@ -102,7 +109,7 @@ def score_model(
         name: pit_test(methods[name][test].cdf_below(y[test]), methods[name][test].cdf(y[test]), block)
         for name in (CALIBRATED, RAW)
     }
-    chosen, _ = choose_settings(raw[validation], y[validation], t[validation], split[validation] == "calibration", **timing)
+    chosen, _ = choose_settings(raw[validation], y[validation], t[validation], judged, **timing)
     recent = outcomes.ewma(np.abs(y), 60.0)[test]
     groups = {
         "predicted sigma": _quantile_group(calibrated.std()[test]),
