@@ -2,9 +2,10 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from tests.economics.made_orders import order, trades
+from tests.economics.made_orders import order, random_trades, trades
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_pipeline.config.economics import EconomicsSettings, FeeTier
 from uqlob_pipeline.economics.evaluation import SCHEMA, evaluate_trades
@@ -22,7 +23,7 @@ SETTINGS = EconomicsSettings(
 
 
 def evaluated(rows: list[dict[str, object]], replicates: int = 0) -> list[dict[str, object]]:
-    table = evaluate_trades(trades(rows), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=replicates))
+    table = evaluate_trades([trades(rows)], KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=replicates))
     assert table.schema == SCHEMA
     return table.to_pylist()
 
@@ -80,7 +81,7 @@ def _both_splits(calibration: dict[str, float], test: dict[str, float]) -> pa.Ta
                 order(start + n, split=split, policy=policy, gross_bps=value + 0.01 * (n % 5), entry_maker=maker)
                 for n in range(30)
             ]
-    return evaluate_trades(trades(rows), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    return evaluate_trades([trades(rows)], KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
 
 
 def test_what_the_calibration_half_chose_is_judged_on_the_test_days_whatever_is_best_there() -> None:
@@ -95,16 +96,16 @@ def test_what_the_calibration_half_chose_is_judged_on_the_test_days_whatever_is_
 def test_the_verdict_says_plainly_that_nothing_is_left() -> None:
     table = _both_splits({TAKER: 1.0}, {TAKER: 1.0})
     assert verdict(own_rows(table, SETTINGS).to_pylist()).startswith("acting pays at no tier; the best, high: -0.98 bps")
-    few = evaluate_trades(trades([order(0)]), KEY, SETTINGS, Bootstrap(replicates=0))
+    few = evaluate_trades([trades([order(0)])], KEY, SETTINGS, Bootstrap(replicates=0))
     assert verdict(own_rows(few, SETTINGS).to_pylist()).startswith("too few fills on the calibration half")
 
 
 def test_a_random_side_that_gains_is_reported() -> None:
     gaining = [order(n, gross_bps=1.0 + 0.1 * (n % 3), other_gross_bps=1.0) for n in range(30)]
-    table = evaluate_trades(trades(gaining), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    table = evaluate_trades([trades(gaining)], KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
     assert gaining_controls(table, "random") == ["gate 0, 5 ms"]
     losing = [order(n, gross_bps=1.0, other_gross_bps=-1.5) for n in range(30)]
-    table = evaluate_trades(trades(losing), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    table = evaluate_trades([trades(losing)], KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
     assert gaining_controls(table, "random") == []
 
 
@@ -126,7 +127,7 @@ def test_the_null_stands_beside_the_figures_and_never_in_them() -> None:
 def test_a_null_that_gains_is_reported() -> None:
     stale = [order(n, stale=True, gross_bps=1.0 + 0.1 * (n % 3)) for n in range(30)]
     losing = [order(n, gross_bps=1.0, other_gross_bps=-1.5) for n in range(30)]
-    table = evaluate_trades(trades(losing + stale), KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
+    table = evaluate_trades([trades(losing + stale)], KEY, SETTINGS, Bootstrap(block_seconds=60, replicates=100))
     assert gaining_controls(table, "null") == ["gate 0, 5 ms"]
     assert gaining_controls(table, "random") == []
 
@@ -143,3 +144,21 @@ def test_the_verdict_goes_through_the_tiers_from_the_dearest_to_the_cheapest() -
     assert [row["tier"] for row in chosen_by_tier([common | row for row in rows])] == ["dear", "middle", "cheap"]
     rows[0]["net_lower"] = -0.5
     assert verdict([common | row for row in rows]).startswith("acting pays from the tier middle on, except at cheap: +2.00 bps")
+
+
+def test_parts_that_follow_one_another_give_what_the_whole_gives() -> None:
+    """Blocks, paths and days go on from one part to the next, also where a block of time is divided between two."""
+    whole = random_trades(5)
+    resampling = Bootstrap(block_seconds=150, replicates=100)
+    expected = evaluate_trades([whole], KEY, SETTINGS, resampling)
+    assert expected["null_orders"].null_count == 0
+    by_time = whole.take(pc.sort_indices(whole["t"]))
+    parts = [by_time.slice(start, 700) for start in range(0, by_time.num_rows, 700)]
+    assert len(parts) > 2
+    found = evaluate_trades(parts, KEY, SETTINGS, resampling)
+    for name in SCHEMA.names:
+        if pa.types.is_floating(SCHEMA.field(name).type):
+            one, other = (table[name].to_numpy(zero_copy_only=False) for table in (found, expected))
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=name)
+        else:
+            assert found[name].equals(expected[name]), name

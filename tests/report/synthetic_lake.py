@@ -58,7 +58,7 @@ def fill_lake(root: Path, symbols: list[str], horizons: list[int], windows: int 
         orders = random_trades(index)
         write_parquet(orders, lake.by_model("trades", key))
         worth = evaluate_trades(
-            orders, key, EconomicsSettings(tiers=KRAKEN_SPOT[::9]), Bootstrap(block_seconds=60, replicates=50)
+            [orders], key, EconomicsSettings(tiers=KRAKEN_SPOT[::9]), Bootstrap(block_seconds=60, replicates=50)
         )
         write_parquet(worth, lake.by_model("economic_evaluation", key))
         write_evaluation(lake, key, tables, Provenance("gated_evaluation", "1", "s").metadata())

@@ -100,8 +100,7 @@ def write_trades(lake: Lake, profile: Profile, key: ModelKey, log: LogFn) -> Tra
         dates = rows["date"].to_numpy()
         for date in np.unique(dates):
             day = AssetDay(key.symbol, date.astype("datetime64[D]").item())
-            events = read_day_events(lake.book_events(day))
-            table = day_trades(events, plan, np.flatnonzero(dates == date))
+            table = day_trades(read_day_events(lake.book_events(day)), plan, np.flatnonzero(dates == date))
             writer.write_table(table)
             of_forecasts = table.filter(pc.invert(table["stale"]))
             orders += of_forecasts.num_rows

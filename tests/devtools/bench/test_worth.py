@@ -37,7 +37,7 @@ def _lake(workdir: Path, seed: int, results: dict[str, tuple[float, float]]) -> 
                 rows.append(order(2 * MINUTES * place + number, split=split, gross_bps=-0.5, stale=True, **named))
     orders = trades(rows)
     write_parquet(orders, Lake(one.lake).by_model("trades", KEY))
-    evaluated = evaluate_trades(orders, KEY, profile.economics, Bootstrap(600, 50))
+    evaluated = evaluate_trades([orders], KEY, profile.economics, Bootstrap(600, 50))
     write_parquet(evaluated, Lake(one.lake).by_model("economic_evaluation", KEY))
     (one.directory / DONE).touch()
 

@@ -68,19 +68,15 @@ def judge(lakes: list[IntervalLake]) -> dict[str, list[dict[str, Any]]]:
 
 def _ways(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[dict[str, Any]]:
     """Without fees: one row per head, gate and policy."""
-    import pyarrow as pa
-
     from uqlob_pipeline.economics.evaluation import evaluate_trades
 
-    orders = pa.concat_tables([orders_of_test_days(lake, profile, key, number) for number, lake in enumerate(lakes)])
+    orders = (orders_of_test_days(lake, profile, key, number) for number, lake in enumerate(lakes))
     cheapest = profile.economics.model_copy(update={"tiers": profile.economics.tiers[-1:]})
     return evaluate_trades(orders, key, cheapest, _resampling(profile)).to_pylist()
 
 
 def _tiers(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[dict[str, Any]]:
     """After fees: at each tier, the test orders of what each lake's calibration half chose there."""
-    import pyarrow as pa
-
     from uqlob_pipeline.economics.evaluation import evaluate_trades
     from uqlob_pipeline.economics.verdict import chosen_by_tier, own_rows
     from uqlob_pipeline.economics.vocabulary import ECONOMICS
@@ -99,7 +95,7 @@ def _tiers(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[d
                     named.append(f"{row['head']} {row['gate']} {row['policy']}")
         if parts:
             settings = profile.economics.model_copy(update={"tiers": (tier,)})
-            (row,) = evaluate_trades(pa.concat_tables(parts), key, settings, _resampling(profile)).to_pylist()
+            (row,) = evaluate_trades(parts, key, settings, _resampling(profile)).to_pylist()
             found.append(row | {"chosen_ways": named})
     return found
 
