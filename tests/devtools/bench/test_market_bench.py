@@ -1,14 +1,24 @@
 """`uqlob bench market`: how figures are judged, against numbers worked out by hand."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from uqlob_pipeline.devtools.bench import market_learning
 from uqlob_pipeline.devtools.bench.market_fidelity import against_paper, share_against_paper, targets_met
-from uqlob_pipeline.devtools.bench.market_learning import Scored, pooled_directional_f1
+from uqlob_pipeline.devtools.bench.market_learning import (
+    LEARNT_HORIZONS_S,
+    LearnableMarket,
+    Scored,
+    kept_scores,
+    pooled_directional_f1,
+)
 from uqlob_pipeline.devtools.commands import app
+from uqlob_pipeline.market.simulator import SYMBOLS
 
 
 def test_a_ratio_is_met_up_to_its_tolerance() -> None:
@@ -33,6 +43,27 @@ def test_each_market_keeps_its_own_most_confident() -> None:
     quiet = Scored(t, np.array([0, 1]), np.array([0.02, 0.01]), 0.0)
     # Kept: the first of each, an up that is up and an up that is down.
     assert pooled_directional_f1([loud, quiet], 0.5).value == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_scores_are_kept_until_the_market_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def scored(root: Path, market: LearnableMarket) -> dict[int, Scored]:
+        runs.append(market)
+        return {h: Scored(np.array([h]), np.array([1]), np.array([0.1 * h]), 0.01 * h) for h in LEARNT_HORIZONS_S}
+
+    monkeypatch.setattr(market_learning, "score_market", scored)
+    market = LearnableMarket("ETH-USD", 21)
+    first, again = kept_scores(tmp_path, market), kept_scores(tmp_path, market)
+    assert len(runs) == 1
+    for h in LEARNT_HORIZONS_S:
+        assert (again[h].t, again[h].true, again[h].score) == (first[h].t, first[h].true, first[h].score)
+        assert again[h].threshold == first[h].threshold
+    kept_scores(None, market)
+    kept_scores(tmp_path, LearnableMarket("ETH-USD", 22))
+    monkeypatch.setitem(SYMBOLS, "ETH-USD", replace(SYMBOLS["ETH-USD"], pressure_gain=9.0))
+    kept_scores(tmp_path, market)
+    assert len(runs) == 4
 
 
 def test_a_pooled_score_has_bounds_from_twenty_blocks_on() -> None:

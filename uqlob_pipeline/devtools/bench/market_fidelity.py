@@ -181,6 +181,7 @@ def market(
     null_hours: Annotated[float, typer.Option(min=0.0, help="Hours per seed of the null test; 0 leaves it out.")] = NULL_HOURS,
     null_symbols: Annotated[str, typer.Option(help="The symbols of the null test.")] = "BTC-USD",
     figures: Annotated[Path | None, typer.Option(help="Write the figures of the stylised facts into this directory.")] = None,
+    workdir: Annotated[Path | None, typer.Option(help="Keep what boosting scored here, market by market, and reuse it.")] = None,
 ) -> None:
     """Measure the simulated market against the paper's tables, with every target and whether it was met."""
     try:
@@ -190,7 +191,10 @@ def market(
         raise typer.BadParameter(str(error)) from None
     log: LogFn = (lambda _: None) if json else typer.echo
     started = time.monotonic()
-    report = measure_all(names, chosen, hours, facts_hours, learning, null_names if null_hours > 0 else [], null_hours, log)
+    if workdir is not None:
+        workdir.mkdir(parents=True, exist_ok=True)
+    null_names = null_names if null_hours > 0 else []
+    report = measure_all(names, chosen, hours, facts_hours, learning, null_names, null_hours, log, workdir)
     report["targets"] = targets_met(report)
     report["seconds"] = round(time.monotonic() - started, 1)
     if figures is not None and facts_hours > 0:
@@ -212,9 +216,10 @@ def measure_all(
     null_symbols: list[str],
     null_hours: float,
     log: LogFn,
+    workdir: Path | None = None,
 ) -> dict[str, Any]:
     from uqlob_pipeline.devtools.bench.market_facts import simulated_facts
-    from uqlob_pipeline.devtools.bench.market_learning import LearnableMarket, score_market
+    from uqlob_pipeline.devtools.bench.market_learning import LearnableMarket, kept_scores
 
     report: dict[str, Any] = {"market": "simulated", "seeds": list(seeds), "hours": hours, "symbols": {}}
     for symbol in symbols:
@@ -230,10 +235,9 @@ def measure_all(
         parts = {}
         for symbol, seed in product(symbols, seeds):
             log(f"{symbol}, seed {seed}: boosting")
-            with tempfile.TemporaryDirectory(prefix="uqlob-market-") as root:
-                # The paper's BTC changed its volatility regime after the training days.
-                chosen = LearnableMarket(symbol, seed, shifted=symbol == "BTC-USD")
-                parts[f"{symbol} seed {seed}"] = score_market(Path(root), chosen)
+            # The paper's BTC changed its volatility regime after the training days.
+            chosen = LearnableMarket(symbol, seed, shifted=symbol == "BTC-USD")
+            parts[f"{symbol} seed {seed}"] = kept_scores(workdir, chosen)
         report["learning"] = learnt(parts)
     if null_symbols:
         report["null_market"] = {}

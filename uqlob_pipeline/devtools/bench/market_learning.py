@@ -7,6 +7,8 @@ score is below a threshold that gives the validation day its true share of stati
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 FIRST_DAY = dt.date(2026, 1, 5)
 LEARNT_HORIZONS_S = (5, 10, 15)
 WINDOW_EVENTS = 512
+SCORED = ("t", "true", "score")  # the arrays of `Scored`
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,31 @@ def score_market(root: Path, market: LearnableMarket) -> dict[int, Scored]:
         validation = np.concatenate([dataset.targets(name, 0) for name in ("selection", "calibration")])
         threshold = float(np.quantile(np.abs(score[validation]), np.mean(dataset.label[validation] == 2)))
         scored[horizon] = Scored(dataset.t_end[test], dataset.label[test], score[test], threshold)
+    return scored
+
+
+def kept_scores(workdir: Path | None, market: LearnableMarket) -> dict[int, Scored]:
+    """`score_market` in a lake that is deleted afterwards. With a `workdir` the scores are kept there for the next call."""
+    import numpy as np
+
+    from uqlob_pipeline.market.simulator import SYMBOLS
+
+    # A market whose parameters have changed has a file of its own.
+    version = hashlib.blake2b(repr((market, SYMBOLS[market.symbol])).encode(), digest_size=8).hexdigest()
+    path = None if workdir is None else workdir / f"{market.symbol}_{market.seed}_{version}.npz"
+    if path is not None and path.exists():
+        with np.load(path) as kept:
+            return {
+                h: Scored(*(kept[f"{name}_{h}"] for name in SCORED), float(kept[f"threshold_{h}"])) for h in LEARNT_HORIZONS_S
+            }
+    with tempfile.TemporaryDirectory(prefix="uqlob-market-") as root:
+        scored = score_market(Path(root), market)
+    if path is not None:
+        from uqlob_pipeline.lake.atomic_files import atomic_path
+
+        columns = {f"{name}_{h}": getattr(part, name) for h, part in scored.items() for name in (*SCORED, "threshold")}
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **columns)
     return scored
 
 
