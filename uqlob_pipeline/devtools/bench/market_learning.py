@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 FIRST_DAY = dt.date(2026, 1, 5)
 LEARNT_HORIZONS_S = (5, 10, 15)
 WINDOW_EVENTS = 512
-SCORED = ("t", "true", "score")  # the arrays of `Scored`
 
 
 @dataclass(frozen=True)
@@ -154,14 +153,17 @@ def kept_scores(workdir: Path | None, market: LearnableMarket) -> dict[int, Scor
     if path is not None and path.exists():
         with np.load(path) as kept:
             return {
-                h: Scored(*(kept[f"{name}_{h}"] for name in SCORED), float(kept[f"threshold_{h}"])) for h in LEARNT_HORIZONS_S
+                h: Scored(kept[f"t_{h}"], kept[f"true_{h}"], kept[f"score_{h}"], float(kept[f"threshold_{h}"]))
+                for h in LEARNT_HORIZONS_S
             }
     with tempfile.TemporaryDirectory(prefix="uqlob-market-") as root:
         scored = score_market(Path(root), market)
     if path is not None:
         from uqlob_pipeline.lake.atomic_files import atomic_path
 
-        columns = {f"{name}_{h}": getattr(part, name) for h, part in scored.items() for name in (*SCORED, "threshold")}
+        columns = {
+            f"{name}_{h}": getattr(part, name) for h, part in scored.items() for name in ("t", "true", "score", "threshold")
+        }
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **columns)
     return scored
