@@ -33,7 +33,7 @@ def require_described(about: dict[str, Any], directory: Path) -> dict[str, Any]:
         raise DamagedContent(f"the description in {directory} is damaged")
     for name, known in about["files"].items():
         if file_hash(directory / name) != known:
-            raise DamagedContent(f"{directory / name} is damaged: its bytes are not those that were written")
+            raise DamagedContent(f"{directory / name} is damaged: hash mismatch")
     return {name: value for name, value in whole.items() if name != "files"}
 
 

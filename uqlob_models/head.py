@@ -1,5 +1,7 @@
 """The attentive head of the paper's section "Head Architecture": projection, trunk, and one of two decoders.
 
+Its outputs become a distribution in `model.py` (`as_forecast`).
+
 It reads a table of representations, one row per window, and two index tensors: the rows of the targets and of their contexts.
 What depends on one window alone (projection, context encoder, keys) is computed once per row, however many targets share it;
 only attention runs once per target.

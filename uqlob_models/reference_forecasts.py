@@ -1,4 +1,4 @@
-"""What anyone would write in a few lines: scales from recent absolute errors, a constant, GARCH. The bar for a learned scale.
+"""Simple baselines: scales from recent absolute errors, a constant, GARCH. The bar for a learned scale.
 
 Every reference is centred on the model's own mean, so that only the width is compared, and reads the outcomes realised by each
 forecast's time (t_j + d + h <= t). What is fitted is fitted on the rows `fitted` (the calibration half). Conformal methods give

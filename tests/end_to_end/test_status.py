@@ -32,7 +32,7 @@ def test_a_missing_day_is_told_once_whole_and_makes_the_report_stale(trained, tm
     said = status(lake, tiny_market.write_profile(tmp_path))
     (note,) = [line for line in said if REMEDY in line]
     number, _, words = note.partition(": ")
-    assert words.startswith(f"{KEY}: cannot be made now: needs window_labels of BTC-USD 2026-01-05, which is missing")
+    assert words.startswith(f"{KEY}: cannot be computed yet: needs window_labels of BTC-USD 2026-01-05, which is missing")
     for asset in ("encoder", "uq_regression", "uq_classification", "predictions"):
         assert row(said, asset) == [asset, "0", "1", "0", f"{number} (1)"]
     assert row(said, "paper_report") == ["paper_report", "0", "1", "0", "shows tables that are stale (1)"]
@@ -43,8 +43,10 @@ def test_a_short_reason_stays_in_the_grid_and_a_long_one_is_noted_with_all_it_is
     models = [ModelKey("BTC-USD", horizon) for horizon in (5, 10, 15, 30, 60)]
     assert notes.in_grid(dict.fromkeys(models, "made by other code")) == "made by other code (5)"
     assert notes.lines() == []
-    long = {model: f"cannot be made now: encoder of {model} needs {'much ' * 20}. Materialise it for {model}" for model in models}
+    long = {
+        model: f"cannot be computed yet: encoder of {model} needs {'much ' * 20}. Materialise it for {model}" for model in models
+    }
     assert notes.in_grid(long) == notes.in_grid(long) == "note 1 (5)"
     named = "BTC-USD 5s, BTC-USD 10s, BTC-USD 15s, BTC-USD 30s and 1 more"
-    assert notes.lines() == [f"note 1: {named}: cannot be made now: needs {'much ' * 20}. Materialise it"]
+    assert notes.lines() == [f"note 1: {named}: cannot be computed yet: needs {'much ' * 20}. Materialise it"]
     assert notes.in_grid({model: f"reason {model.horizon_s}" for model in models}).endswith("; other reasons (2)")

@@ -71,7 +71,7 @@ def test_no_flipped_bit_is_read_as_another_value(own: Lake, labels: Path, profil
     for _ in range(FLIPS):
         before = flip(path, draw)
         for read in (verified, read_table, read_whole, lambda one: warehouse.rows("label_balance.sql", labels=str(one))):
-            with pytest.raises(DamagedFile, match="its bytes are not those that were written"):
+            with pytest.raises(DamagedFile, match="hash mismatch"):
                 read(path)
         path.write_bytes(before)
         assert read_table(path).equals(whole)
@@ -144,9 +144,7 @@ def test_status_deep_exits_with_1_and_names_the_file(own: Lake, labels: Path) ->
     flip(labels, random.Random(6))
     shown = CliRunner().invoke(app, run)
     assert shown.exit_code == 1
-    assert (
-        "damaged  window_labels/symbol=BTC-USD/date=2026-01-05.parquet: its bytes are not those that were written" in shown.output
-    )
+    assert "damaged  window_labels/symbol=BTC-USD/date=2026-01-05.parquet: hash mismatch" in shown.output
     (one,) = json.loads(CliRunner().invoke(app, [*run, "--json"]).output)["damaged"]
     assert one["path"] == "window_labels/symbol=BTC-USD/date=2026-01-05.parquet"
 

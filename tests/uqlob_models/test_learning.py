@@ -24,7 +24,7 @@ from uqlob_pipeline.devtools.bench.learning_context import (
     train_head,
 )
 from uqlob_pipeline.devtools.bench.learning_figures import difference_error, encoder_figures, regression_figures
-from uqlob_pipeline.devtools.bench.learning_market import LearningMarket, market_profile, market_windows
+from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile, market_windows
 
 
 @pytest.fixture(autouse=True)

@@ -32,9 +32,9 @@ def materialize(
     first: Annotated[
         datetime | None, typer.Option("--from", formats=[DAY], help="First day (default: the first recorded).")
     ] = None,
-    last: Annotated[datetime | None, typer.Option("--to", formats=[DAY], help="Last day (default: the last there).")] = None,
+    last: Annotated[datetime | None, typer.Option("--to", formats=[DAY], help="Last day (default: the last recorded).")] = None,
     horizons: Annotated[str | None, typer.Option(help="Horizons in seconds, such as 5,10 (default: the profile's).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Make what is current as well.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compute current tables again too.")] = False,
     verify: Annotated[
         Verify,
         typer.Option(help="Checksums of book_events: the profile's sample, or all (makes days with a sample again)."),

@@ -122,7 +122,7 @@ def _continue_market(name: str, lake: Lake, days: int) -> None:
     except ProfileError as error:
         raise typer.BadParameter(str(error), param_hint="'--profile'") from None
     if profile.simulation is None:
-        raise typer.BadParameter(f"profile '{profile.name}' has no [simulation]: take demo", param_hint="'--profile'")
+        raise typer.BadParameter(f"profile '{profile.name}' has no [simulation]: use --profile demo", param_hint="'--profile'")
     run(next_days(lake, profile, days), market_of(profile.simulation), lake.root)
 
 

@@ -1,7 +1,7 @@
 """The profile: every setting, in one TOML file that pydantic validates before anything runs.
 
-`UQLOB_PROFILE` is the name of a built-in profile (`demo`, `paper`, `free-days`) or the path of a TOML file.
-The section `training` is `uqlob_models.config.TrainingConfig`.
+`UQLOB_PROFILE` is the name of a built-in profile (`demo`, `paper`, `free-days`, `drill`) or the path of a TOML file.
+The section `training` is `uqlob_models.config.TrainingConfig`, `economics` is in `economics.py` beside this file.
 """
 
 import dataclasses
@@ -219,7 +219,7 @@ class SimulationSettings(Section):
     seed: int = 7
     hours: float = Field(2.0, gt=0, le=24)
     events_per_second: float | None = Field(None, gt=0)
-    signal: float = Field(1.0, ge=0)
+    signal: float = Field(1.0, ge=0, description="strength of the predictable part; 0 is the null market")
     regime: float = Field(1.0, ge=0)
     shift: dt.date | None = Field(None, description="from this day on, the volatility regime of the paper's test days")
 

@@ -1,4 +1,7 @@
-"""What a forecast is worth: orders executed against the recorded book, with queues, fees and latency."""
+"""What a forecast is worth: orders executed against the recorded book, with queues, fees and latency.
+
+Knows no model: it reads `calibrated_predictions` and `book_events`. The fee schedule is in `config/economics.py`.
+"""
 
 from pathlib import Path
 

@@ -80,7 +80,9 @@ class DataQuality:
         if not self.prints:
             return ["no trade of this symbol and day"]
         explained = self.executions / self.prints
-        return [f"trades explain {explained:.0%} of what they should"] if explained < MIN_EXECUTIONS_PER_PRINT else []
+        return (
+            [f"only {explained:.0%} of the trade prints match a book execution"] if explained < MIN_EXECUTIONS_PER_PRINT else []
+        )
 
     def beyond_limits(self, limits: BookSettings) -> str:
         """Why the day is too damaged to be used; empty where it can be."""

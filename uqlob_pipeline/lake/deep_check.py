@@ -101,7 +101,7 @@ def _hash_check(path: Path) -> Check:
         known = recorded_hashes(path)
         if not known:
             return UNKNOWN
-        return "" if file_hash(path) in known else "its bytes are not those that were written"
+        return "" if file_hash(path) in known else "hash mismatch"
 
     return check
 

@@ -61,7 +61,7 @@ def verified(path: Path) -> Path:
 @lru_cache(maxsize=4096)
 def _require(path: Path, recorded: tuple[str, ...], _state: tuple[int, ...]) -> None:
     if file_hash(path) not in recorded:
-        raise damaged(path, "its bytes are not those that were written")
+        raise damaged(path, "hash mismatch")
 
 
 def damaged(path: Path, why: str) -> DamagedFile:

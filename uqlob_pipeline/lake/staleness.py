@@ -17,7 +17,7 @@ from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.table import Input, Key, Table
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, keys_of, symbol_of, table_path
 
-MISSING, CANNOT = "missing", "cannot be made now"
+MISSING, CANNOT = "missing", "cannot be computed yet"
 MOST_NAMED = 12
 Problem = tuple[str, str, list[Key]]  # the input, why it cannot be read, and which of its partitions
 

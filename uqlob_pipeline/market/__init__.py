@@ -1,4 +1,4 @@
-"""Market data before it becomes a table: Kraken's formats, the importer, the recorder, the simulator and stylised facts.
+"""Market data before it becomes a table: Kraken's formats, importer, downloader, recorder, simulator and stylised facts.
 
 Knows no feature, label or model.
 """

@@ -1,7 +1,7 @@
 """Writes `predictions`: both heads' outputs for every target of the selection half, the calibration half and the test split.
 
-This is where the test days are read for the first time. Each window is encoded once a head, whatever number of targets it is
-context to.
+This is where the test days are read for the first time. Each window is encoded once per head, however many targets
+share it.
 """
 
 from dataclasses import dataclass

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from uqlob_pipeline.devtools.bench import market_learning
-from uqlob_pipeline.devtools.bench.market_fidelity import against_paper, share_against_paper, targets_met
-from uqlob_pipeline.devtools.bench.market_learning import (
+from uqlob_pipeline.devtools.bench import direction_baseline
+from uqlob_pipeline.devtools.bench.direction_baseline import (
     LEARNT_HORIZONS_S,
     LearnableMarket,
     Scored,
     kept_scores,
     pooled_directional_f1,
 )
+from uqlob_pipeline.devtools.bench.market_fidelity import against_paper, share_against_paper, targets_met
 from uqlob_pipeline.devtools.commands import app
 from uqlob_pipeline.market.simulator import SYMBOLS
 
@@ -52,7 +52,7 @@ def test_scores_are_kept_until_the_market_changes(tmp_path: Path, monkeypatch: p
         runs.append(market)
         return {h: Scored(np.array([h]), np.array([1]), np.array([0.1 * h]), 0.01 * h) for h in LEARNT_HORIZONS_S}
 
-    monkeypatch.setattr(market_learning, "score_market", scored)
+    monkeypatch.setattr(direction_baseline, "score_market", scored)
     market = LearnableMarket("ETH-USD", 21)
     first, again = kept_scores(tmp_path, market), kept_scores(tmp_path, market)
     assert len(runs) == 1

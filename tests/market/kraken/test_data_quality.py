@@ -126,7 +126,7 @@ def test_trades_that_were_not_recorded_are_counted(lake: Lake) -> None:
 def test_trades_of_another_market_explain_nothing_and_are_said_to(lake: Lake) -> None:
     quality = with_prints(lake, stream_of(40), list(range(100, 110)), foreign=True)
     assert (quality.prints, quality.executions) == (10, 0)
-    assert quality.losses() == ["trades explain 0% of what they should"]
+    assert quality.losses() == ["only 0% of the trade prints match a book execution"]
     outcome = trades(read_report(lake.book_events(DAY)))
     assert (outcome.passed, "of another market or clock" in outcome.description) == (False, True)
 

@@ -1,1 +1,1 @@
-"""The economics group: what acting on the forecasts is worth."""
+"""The `economics` group of the asset graph: its assets and their checks."""

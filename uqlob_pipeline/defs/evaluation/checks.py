@@ -49,7 +49,7 @@ MULTIPLIER_CHECKS = [
     )
 ]
 EVALUATION_CHECKS = [
-    dg.AssetCheckSpec("coverage", asset="gated_evaluation", description="test intervals cover what they promise"),
+    dg.AssetCheckSpec("coverage", asset="gated_evaluation", description="test intervals have nominal coverage"),
     dg.AssetCheckSpec("gating_helps", asset="gated_evaluation", description="the top decile has the better sign on true movers"),
 ]
 REPORT_CHECKS = [dg.AssetCheckSpec("complete", asset="paper_report", description="nothing is missing from the report")]
@@ -127,7 +127,7 @@ def _bounds(row: dict[str, Any]) -> str:
 
 
 def coverage_outcome(scores: pa.Table) -> CheckOutcome:
-    """Whether the published test intervals cover what they promise, with the head's own beside them."""
+    """Whether the published test intervals have nominal coverage, with the head's own beside them."""
     rows = {
         row["metric"]: row
         for row in scores.to_pylist()

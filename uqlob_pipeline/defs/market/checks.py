@@ -18,15 +18,15 @@ BOOK_EVENTS_CHECKS = [
     dg.AssetCheckSpec("checksums", asset="book_events", blocking=True, description="Kraken's own checksums hold"),
     dg.AssetCheckSpec("verifiable", asset="book_events", blocking=True, description="every update has a usable checksum"),
     dg.AssetCheckSpec(
-        "two_sided_book", asset="book_events", blocking=True, description="no crossed book, hardly a one-sided one"
+        "two_sided_book", asset="book_events", blocking=True, description="no crossed book, and one side is empty at most rarely"
     ),
     dg.AssetCheckSpec(
-        "time_runs_forward", asset="book_events", blocking=True, description="hardly a message's time runs backwards"
+        "time_runs_forward", asset="book_events", blocking=True, description="timestamps of messages decrease at most rarely"
     ),
     dg.AssetCheckSpec(
         "sessions_in_order", asset="book_events", blocking=True, description="no session begins before the one before it ends"
     ),
-    dg.AssetCheckSpec("own_day", asset="book_events", blocking=True, description="hardly an event is stamped on another day"),
+    dg.AssetCheckSpec("own_day", asset="book_events", blocking=True, description="events stamped on another day are rare"),
     dg.AssetCheckSpec("whole_day", asset="book_events", description="no more is lost than the profile allows"),
     dg.AssetCheckSpec("gaps", asset="book_events", description="no long silence, no session break, nothing truncated"),
     dg.AssetCheckSpec("quarantine", asset="book_events", description="no line was unreadable"),

@@ -30,7 +30,7 @@ def stage_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
         description = "macro F1 on the selection half is above guessing with the class shares"
         specs.append(dg.AssetCheckSpec("better_than_guessing", asset=stage, description=description))
     if stage == "uq_regression":
-        description = "68 % and 95 % intervals cover what they promise of the selection half"
+        description = "68 % and 95 % intervals have nominal coverage on the selection half"
         specs.append(dg.AssetCheckSpec("coverage_near_nominal", asset=stage, description=description))
     if stage != "encoder":
         description = "outputs move when the outcomes of the context windows are exchanged"

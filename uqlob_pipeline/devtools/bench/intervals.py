@@ -1,4 +1,4 @@
-"""`uqlob bench intervals`: are the published distributions nominal, and sharper than what anyone would write in a few lines?
+"""`uqlob bench intervals`: are the published distributions nominal, and sharper than simple baselines?
 
 Each seed gives a lake of the demo's kind, built through the real DAG and kept. `--shift` judges the same models on test days in
 another regime, `--null` models trained on a market without any signal. Figures are pooled over the seeds (docs/protocol.md).

@@ -20,7 +20,7 @@ import typer
 from uqlob_pipeline.cli.simulate import parse_symbols
 
 if TYPE_CHECKING:
-    from uqlob_pipeline.devtools.bench.market_learning import Scored
+    from uqlob_pipeline.devtools.bench.direction_baseline import Scored
     from uqlob_pipeline.market.stylised_facts import Fact
 
 LogFn = Callable[[str], None]
@@ -95,7 +95,7 @@ def learnt(parts: dict[str, dict[int, Scored]]) -> dict[str, Any]:
     """Directional F1 of boosting by horizon: all forecasts and the most confident tenth, beside the paper's regression head."""
     import numpy as np
 
-    from uqlob_pipeline.devtools.bench.market_learning import LEARNT_HORIZONS_S, pooled_directional_f1
+    from uqlob_pipeline.devtools.bench.direction_baseline import LEARNT_HORIZONS_S, pooled_directional_f1
     from uqlob_pipeline.report.paper import printed
 
     report: dict[str, Any] = {}
@@ -218,8 +218,8 @@ def measure_all(
     log: LogFn,
     workdir: Path | None = None,
 ) -> dict[str, Any]:
+    from uqlob_pipeline.devtools.bench.direction_baseline import LearnableMarket, kept_scores
     from uqlob_pipeline.devtools.bench.market_facts import simulated_facts
-    from uqlob_pipeline.devtools.bench.market_learning import LearnableMarket, kept_scores
 
     report: dict[str, Any] = {"market": "simulated", "seeds": list(seeds), "hours": hours, "symbols": {}}
     for symbol in symbols:

@@ -1,1 +1,4 @@
-"""The drill: kills, starves and corrupts tiny lakes, and compares the results with an undisturbed lake."""
+"""The drill: kills, starves and corrupts tiny lakes, and compares the results with an undisturbed lake.
+
+Nothing else imports it.
+"""

@@ -1,4 +1,4 @@
-"""One symbol's market as it is handed about: its book, its feed, its hidden state and its clock; and how it opens."""
+"""One symbol's market as functions pass it: its book, its feed, its hidden state and its clock; and how it opens."""
 
 from typing import NamedTuple
 

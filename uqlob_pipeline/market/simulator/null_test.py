@@ -1,7 +1,8 @@
 """The null test: at window ends, does anything already seen go with the sign of y?
 
 What is seen: the mid-price's last move over 0.1 ms to 10 s, and the imbalance of the best queues (under the key 0). Windows are
-the pipeline's, in event time. Only a market with signal = 0 has to pass.
+the pipeline's, in event time. Only a market with signal = 0 has to pass
+(`MarketSettings.signal`, `uqlob simulate --signal 0`, `[simulation]` of a profile).
 """
 
 import datetime as dt
