@@ -103,6 +103,42 @@ def test_a_mutation_over_get_is_refused_whoever_sends_it(dagster: Server, home: 
     assert is_there(home)
 
 
+# Routes are regular expressions that end in `$`, which also matches before a final line break.
+@pytest.mark.parametrize(
+    "path", ["/graphql%0A", "/graphql%0D", "/graphql%00", "/graphql%7F", "/graphql/%0A", "/%0Agraphql", "/%0A"]
+)
+def test_a_path_with_a_control_character_is_refused(dagster: Server, home: Path, path: str) -> None:
+    for method in ("GET", "HEAD", "OPTIONS", "POST"):
+        assert dagster.request(method, f"{path}?query={quote(WIPE)}", Accept="image/avif,*/*;q=0.8")[0] == 400
+        assert dagster.request(method, path)[0] == 400
+    with pytest.raises(websockets.exceptions.InvalidStatus, match="403"):
+        connect(f"ws://127.0.0.1:{dagster.port}{path}", subprotocols=["graphql-ws"])
+    assert is_there(home)
+
+
+@pytest.mark.parametrize("path", ["//graphql", "/graphql//", "/GraphQL", "/graphql/x", "/x/graphql", "/graphql%20", "/%67raphql"])
+def test_a_query_over_get_is_refused_on_every_path_that_names_graphql(dagster: Server, home: Path, path: str) -> None:
+    for query in (f"query={quote(WIPE)}", f"quer%79={quote(WIPE)}", f"a=1&query={quote(WIPE)}"):
+        for method in ("GET", "HEAD"):
+            assert dagster.request(method, f"{path}?{query}", Accept="image/avif,*/*;q=0.8")[0] == 405
+    assert is_there(home)
+
+
+def test_what_another_site_embeds_is_refused_and_a_link_to_a_page_opens_it(dagster: Server) -> None:
+    image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+    frame = image | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+    link = image | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for headers in (image, frame, {"Sec-Fetch-Site": "cross-site"}, image | {"Sec-Fetch-Dest": "document"}):
+        status, text = dagster.request("GET", "/server_info", **headers)
+        assert (status, "another site" in text) == (403, True)
+    assert dagster.request("GET", "/server_info", **link)[0] == 200
+    assert dagster.wipe(**link)[0] == 403  # a form that navigates
+    for site in ("same-origin", "none"):
+        assert dagster.request("GET", "/server_info", **image | {"Sec-Fetch-Site": site})[0] == 200
+    with pytest.raises(websockets.exceptions.InvalidStatus, match="403"):
+        connect(f"ws://127.0.0.1:{dagster.port}/graphql", additional_headers=link, subprotocols=["graphql-ws"])
+
+
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1", "http://127.0.0.1:1", "https://127.0.0.1:{port}"]
 )

@@ -1,7 +1,8 @@
 """The check in front of every page that `uqlob ui` serves: requests of other sites and of other host names are refused.
 
 A web page that the user opens elsewhere can send requests to a server on loopback, and a host name that is rebound to 127.0.0.1
-can read its answers. Browsers send in `Host` which server they mean, and in `Origin` which page makes the request.
+can read its answers. Browsers send in `Host` which server they mean, in `Origin` which page makes the request, and in
+`Sec-Fetch-Site` whether that page belongs to another site. An image is requested without `Origin`.
 """
 
 import re
@@ -17,6 +18,7 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 POLICY_VIOLATION = 1008  # close code of a refused WebSocket
 
 
@@ -80,11 +82,16 @@ class WebGuard:
         for origin in _values(scope, b"origin"):
             if origin.lower() not in self.origins:
                 return Refusal(403, f"Refused: a page of {origin} may not send requests to this server. {self._remedy()}")
+        path = scope["path"]
+        if CONTROL_CHARACTER.search(path):  # a route that ends in `$` also matches before a final line break
+            return Refusal(400, f"Refused: the path {path!r} holds a control character")
+        if "cross-site" in _values(scope, b"sec-fetch-site") and not _opens_a_page(scope):
+            return Refusal(403, "Refused: sent by a page of another site. Open the address in a tab of its own")
         if scope["type"] == "websocket":
             return None
-        method, path = scope["method"], scope["path"]
+        method = scope["method"]
         if method in SAFE_METHODS:
-            if path.rstrip("/").endswith("/graphql") and "query" in parse_qs(scope["query_string"].decode("latin-1"), True):
+            if "graphql" in path.lower() and "query" in parse_qs(scope["query_string"].decode("latin-1"), True):
                 return Refusal(405, "Refused: GraphQL over GET. A link or an image could run a mutation; send the query by POST")
         elif self.read_only and not (method == "POST" and self.posts and self.posts.fullmatch(path)):
             return Refusal(403, f"Refused: {method} {path}. This server was started with uqlob ui --read-only")
@@ -99,6 +106,12 @@ class WebGuard:
 
 def _values(scope: Message, name: bytes) -> list[str]:
     return [value.decode("latin-1") for header, value in scope["headers"] if header.lower() == name]
+
+
+def _opens_a_page(scope: Message) -> bool:
+    """Whether the request shows a page in a tab, as a followed link does."""
+    mode, target = _values(scope, b"sec-fetch-mode"), _values(scope, b"sec-fetch-dest")
+    return scope.get("method") in SAFE_METHODS and (mode, target) == (["navigate"], ["document"])
 
 
 def _without_framing(send: Send) -> Send:
