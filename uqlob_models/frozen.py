@@ -27,6 +27,11 @@ class FrozenWindows:
     def encode(self, windows: NDArray[np.int64], mirrored: bool) -> Tensor:  # (M,) -> (M, d_h)
         return self.hidden[int(mirrored), self.row[torch.from_numpy(windows).to(self.row.device)]]
 
+    @classmethod
+    def of_all(cls, hidden: Tensor) -> FrozenWindows:
+        """Of every window of a dataset, in order: (2, n, d_h)."""
+        return cls(hidden, torch.arange(hidden.shape[1], device=hidden.device))
+
 
 def freeze(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64]) -> FrozenWindows:
     """Encodes the given windows without dropout, on the encoder's device."""

@@ -54,8 +54,15 @@ class Learner:
     """A model and its optimiser. A checkpoint saves what a step changes: `weights` and `tensors`."""
 
     def __init__(
-        self, objective: Objective, dataset: WindowDataset, config: TrainingConfig, total_steps: int, encoder: Path | None = None
+        self,
+        objective: Objective,
+        dataset: WindowDataset,
+        config: TrainingConfig,
+        total_steps: int,
+        encoder: Path | None = None,
+        known: FrozenWindows | None = None,
     ) -> None:
+        """`known` are the frozen encoder's representations of the dataset's windows where they were computed before."""
         self.objective, self.config, self.total_steps = objective, config, total_steps
         self.stage = config.stage(objective)
         self.device = choose_device(config)
@@ -67,7 +74,7 @@ class Learner:
         self.model.to(self.device)
         self.class_weight = self._class_weights(dataset).to(self.device)
         self.mirror = Mirror().to(self.device)
-        self.frozen = self._freeze(dataset) if freezes_encoder(objective, self.stage) else None
+        self.frozen = known or self._freeze(dataset) if freezes_encoder(objective, self.stage) else None
         self.groups = self._groups()
         # Fused: this variant skips the update if found_inf is set, without waiting for the device.
         self.optimiser = torch.optim.AdamW(self._optimiser_groups(), lr=1.0, fused=True)
