@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
-.PHONY: demo test test-slow test-ui ui lint docs bench clean
+.PHONY: demo study test test-slow test-ui ui lint docs bench clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uqlob needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
@@ -20,6 +20,10 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
 
 demo: $(VENV)/.installed  ## simulate a market, run the whole DAG on it, print the results
 	$(BIN)/uqlob demo
+
+study: $(VENV)/.installed  ## both tables of the study on the demo's market: baselines and ablations, five seeds; resumes
+	$(BIN)/uqlob study run
+	$(BIN)/uqlob study show
 
 test: $(VENV)/.installed-dev  ## all tests except the slow and the browser tests
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not browser"

@@ -15,6 +15,7 @@ from uqlob_pipeline.cli.predict import predict
 from uqlob_pipeline.cli.report import report
 from uqlob_pipeline.cli.simulate import simulate_app
 from uqlob_pipeline.cli.status import status
+from uqlob_pipeline.cli.study import study
 from uqlob_pipeline.cli.ui import ui
 from uqlob_pipeline.market.recorder.command import record
 
@@ -53,3 +54,4 @@ app.command()(report)
 app.command()(ui)
 app.command()(demo)
 app.add_typer(model, name="model")
+app.add_typer(study, name="study")

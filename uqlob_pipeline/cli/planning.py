@@ -142,6 +142,8 @@ def check_choice(profile: Profile, choice: Choice) -> None:
     unknown = set(choice.assets) - set(known)
     if unknown:
         raise MaterializeFailed(f"no asset is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    if any(table.grain == "study" and table.name in choice.assets for table in ON_REQUEST):
+        raise MaterializeFailed("the rows of the study are chosen by variant and seed: uqlob study run")
     for symbol in choice.symbols:
         profile.instrument(symbol)
     trained, labelled = profile.evaluation.horizons_s, profile.labels.horizons_s

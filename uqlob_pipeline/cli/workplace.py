@@ -38,6 +38,7 @@ def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = 
     """
     # Imported here so that other commands start fast.
     from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.config.study import StudyError
     from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance, claim_profile
     from uqlob_pipeline.lake.file_hashes import DamagedFile
     from uqlob_pipeline.lake.layout import Lake
@@ -51,7 +52,7 @@ def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = 
             claim_instance(place.root)
             claim_profile(name)
         yield Workplace(settings, place, name)
-    except (ProfileError, InstanceRefused, FileNotFoundError, DamagedFile) as error:
+    except (ProfileError, StudyError, InstanceRefused, FileNotFoundError, DamagedFile) as error:
         raise fail(error) from error
 
 

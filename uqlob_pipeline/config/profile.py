@@ -33,6 +33,7 @@ from pydantic import (
 from uqlob_models.config import TrainingConfig
 from uqlob_pipeline.config.economics import EconomicsSettings
 from uqlob_pipeline.config.section import Section
+from uqlob_pipeline.config.study import StudySettings
 
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error types, of a model and of a dataclass
 PROFILES = Path(__file__).parent / "profiles"
@@ -263,6 +264,7 @@ class Profile(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     level3_csv: Level3Csv = Level3Csv()
     economics: EconomicsSettings = EconomicsSettings()
+    study: StudySettings = StudySettings()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "Profile":
@@ -275,6 +277,10 @@ class Profile(Section):
                 f"economics.latencies_ms: an order that arrives after {slowest:g} ms misses more than half of the horizon "
                 f"of {shortest} s"
             )
+        if unknown := set(self.study.symbols) - set(self.instruments):
+            raise ValueError(f"study.symbols: {sorted(unknown)} are not in [instruments]")
+        if other := set(self.study.horizons_s) - set(self.evaluation.horizons_s):
+            raise ValueError(f"study.horizons_s: {sorted(other)} are not in evaluation.horizons_s")
         if self.training.encoder.window_length != self.features.window:
             raise ValueError(
                 f"training.encoder.window_length is {self.training.encoder.window_length}, "

@@ -17,11 +17,20 @@ from uqlob_pipeline.defs.market.checks import every_day_is_whole
 from uqlob_pipeline.defs.models import assets as models
 from uqlob_pipeline.defs.partitions import Partitions
 from uqlob_pipeline.defs.staleness_checks import STALENESS_CHECKS
+from uqlob_pipeline.defs.study import assets as study
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.tracking.client import Tracking
 
-TABLE_ASSETS = [*market.ASSETS, *features.ASSETS, *labels.ASSETS, *models.ASSETS, *evaluation.ASSETS, *economics.ASSETS]
+TABLE_ASSETS = [
+    *market.ASSETS,
+    *features.ASSETS,
+    *labels.ASSETS,
+    *models.ASSETS,
+    *evaluation.ASSETS,
+    *economics.ASSETS,
+    *study.ASSETS,
+]
 
 
 def build_assets(profile: Profile, lake: Lake | None = None) -> list[dg.AssetsDefinition | dg.SourceAsset]:

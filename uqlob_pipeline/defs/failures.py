@@ -11,6 +11,7 @@ import dagster as dg
 
 from uqlob_models.outcomes import NonFiniteLoss, TrainingInterrupted
 from uqlob_pipeline.config.profile import ProfileError
+from uqlob_pipeline.config.study import StudyError
 from uqlob_pipeline.lake.file_hashes import DamagedFile
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
@@ -24,7 +25,7 @@ def translate_errors(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Permanent errors fail without retry; an interrupted training is a cancelled run."""
     try:
         yield
-    except (NotReady, ProfileError, IngestError, NonFiniteLoss, DamagedFile) as error:
+    except (NotReady, ProfileError, StudyError, IngestError, NonFiniteLoss, DamagedFile) as error:
         raise dg.Failure(description=str(error), allow_retries=False) from error
     except TrainingInterrupted as error:
         context.log.warning(str(error))

@@ -10,9 +10,15 @@ from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.utils import make_new_backfill_id
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, model_partition_key, symbol_partition_key
+from uqlob_pipeline.defs.partitions import (
+    Partitions,
+    asset_day_key,
+    model_partition_key,
+    study_partition_key,
+    symbol_partition_key,
+)
 from uqlob_pipeline.lake.available_days import recorded_partitions
-from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
 from uqlob_pipeline.lake.staleness import stale_with_downstream
 from uqlob_pipeline.lake.table import Key
 from uqlob_pipeline.lake.table_registry import REGISTRY
@@ -50,6 +56,8 @@ def partition_key(key: Key) -> str | None:
         return asset_day_key(key)
     if isinstance(key, ModelKey):
         return model_partition_key(key)
+    if isinstance(key, StudyKey):
+        return study_partition_key(key)
     return symbol_partition_key(key) if key is not None else None
 
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.config.study import read_variants
 from uqlob_pipeline.lake.available_days import recorded_partitions
-from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
 from uqlob_pipeline.lake.table import Grain, Table
+from uqlob_pipeline.study.rows import study_models
 
 SYMBOL, DATE, HORIZON = "symbol", "date", "horizon"
+ROW, MODEL = "row", "model"  # of the study: a variant with a seed, and a symbol with a horizon
 FITTED_ON, TRAIN = "fitted_on", "train"  # a second dimension lets a mapping choose the days that a fit reads
 
 
@@ -28,6 +31,8 @@ def mapping(profile: Profile, grain: Grain, source: Grain, splits: tuple[SplitNa
     """How the partitions of a table map to those of its input; None takes Dagster's default."""
     if grain == "all" or (grain == source != "day"):
         return None
+    if grain == "study":
+        return _study_mapping(profile, source, splits)
     same_symbol = dg.DimensionPartitionMapping(SYMBOL, dg.IdentityPartitionMapping())
     own = {"day": DATE, "symbol": FITTED_ON, "model": HORIZON}
     chosen: dg.PartitionMapping = dg.AllPartitionMapping()
@@ -38,6 +43,23 @@ def mapping(profile: Profile, grain: Grain, source: Grain, splits: tuple[SplitNa
         # Dagster marks mappings between dimensions as beta; the version is pinned and a test holds what they map.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return dg.MultiPartitionMapping({SYMBOL: same_symbol, own[source]: dg.DimensionPartitionMapping(own[grain], chosen)})
+
+
+def _study_mapping(profile: Profile, source: Grain, splits: tuple[SplitName, ...]) -> dg.PartitionMapping:
+    """A row reads the days and fits of its model's symbol, whatever its variant and seed."""
+    models: dict[str, list[str]] = {}
+    for key in study_models(profile):
+        models.setdefault(key.symbol, []).append(_model_name(key))
+    own_days = dg.SpecificPartitionsPartitionMapping(_days_of(profile, splits)) if source == "day" else dg.AllPartitionMapping()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        by_symbol = dg.DimensionPartitionMapping(MODEL, dg.StaticPartitionMapping(models))
+        other = DATE if source == "day" else FITTED_ON
+        return dg.MultiPartitionMapping({SYMBOL: by_symbol, other: dg.DimensionPartitionMapping(ROW, own_days)})
+
+
+def _model_name(key: ModelKey) -> str:
+    return f"{key.symbol} {key.horizon_s}s"
 
 
 def last_day(profile: Profile, lake: Lake) -> dt.date:
@@ -53,6 +75,7 @@ class Partitions:
     new_day: dg.MultiPartitionsDefinition  # the days after the validation split
     symbol: dg.MultiPartitionsDefinition
     model: dg.MultiPartitionsDefinition
+    study: dg.MultiPartitionsDefinition  # Dagster has two dimensions: variant with seed, symbol with horizon
 
     @classmethod
     def of(cls, profile: Profile, lake: Lake | None = None) -> "Partitions":
@@ -62,15 +85,19 @@ class Partitions:
         dates = dg.DailyPartitionsDefinition(start_date=profile.first_day.isoformat(), end_date=after)
         new_dates = dg.DailyPartitionsDefinition(start_date=profile.splits.test.first.isoformat(), end_date=after)
         horizons = dg.StaticPartitionsDefinition([f"{h}s" for h in profile.evaluation.horizons_s])
+        seeds = range(1, profile.study.seeds + 1)
+        rows = dg.StaticPartitionsDefinition([f"{variant}.{seed}" for variant in read_variants(profile.study) for seed in seeds])
+        models = dg.StaticPartitionsDefinition([_model_name(key) for key in study_models(profile)])
         return cls(
             dg.MultiPartitionsDefinition({SYMBOL: symbols, DATE: dates}),
             dg.MultiPartitionsDefinition({SYMBOL: symbols, DATE: new_dates}),
             dg.MultiPartitionsDefinition({SYMBOL: symbols, FITTED_ON: dg.StaticPartitionsDefinition([TRAIN])}),
             dg.MultiPartitionsDefinition({SYMBOL: symbols, HORIZON: horizons}),
+            dg.MultiPartitionsDefinition({ROW: rows, MODEL: models}),
         )
 
     def of_table(self, table: Table) -> dg.PartitionsDefinition | None:
-        if table.on_request:
+        if table.on_request and table.grain == "day":
             return self.new_day
         return None if table.grain == "all" else getattr(self, table.grain)
 
@@ -91,9 +118,13 @@ def asset_day_key(day: AssetDay) -> dg.MultiPartitionKey:
     return dg.MultiPartitionKey({SYMBOL: day.symbol, DATE: day.date.isoformat()})
 
 
-def partition_of(context: dg.AssetExecutionContext) -> ModelKey | str:
-    """The symbol or the model of a run."""
+def partition_of(context: dg.AssetExecutionContext) -> StudyKey | ModelKey | str:
+    """The symbol, the model or the study row of a run."""
     parts = _dimensions(context, context.partition_key)
+    if ROW in parts:
+        variant, _, seed = parts[ROW].rpartition(".")
+        symbol, _, horizon = parts[MODEL].partition(" ")
+        return StudyKey(variant, int(seed), ModelKey(symbol, int(horizon.removesuffix("s"))))
     return ModelKey(parts[SYMBOL], int(parts[HORIZON].removesuffix("s"))) if HORIZON in parts else parts[SYMBOL]
 
 
@@ -103,3 +134,7 @@ def symbol_partition_key(symbol: str) -> dg.MultiPartitionKey:
 
 def model_partition_key(key: ModelKey) -> dg.MultiPartitionKey:
     return dg.MultiPartitionKey({SYMBOL: key.symbol, HORIZON: f"{key.horizon_s}s"})
+
+
+def study_partition_key(key: StudyKey) -> dg.MultiPartitionKey:
+    return dg.MultiPartitionKey({ROW: f"{key.variant}.{key.seed}", MODEL: _model_name(key.model)})

@@ -4,7 +4,7 @@ import datetime as dt
 import sys
 from pathlib import Path
 
-from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
 from uqlob_pipeline.lake.table import Input, Key, Table
 from uqlob_pipeline.lake.table_registry import DESCRIPTIONS, RAW_DUMPS, REGISTRY, table_path
 
@@ -14,6 +14,7 @@ EXAMPLES: dict[str, Key] = {
     "day": AssetDay(SYMBOL, dt.date(2026, 1, 18)),
     "symbol": SYMBOL,
     "model": ModelKey(SYMBOL, 5),
+    "study": StudyKey("uq-regression", 1, ModelKey(SYMBOL, 5)),
     "all": None,
 }
 

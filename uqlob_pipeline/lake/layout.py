@@ -40,6 +40,18 @@ class ModelKey:
         return f"{self.symbol} {self.horizon_s}s"
 
 
+@dataclass(frozen=True)
+class StudyKey:
+    """One row of the study: a variant, trained with one seed (counted from 1) for one model."""
+
+    variant: str
+    seed: int
+    model: ModelKey
+
+    def __str__(self) -> str:
+        return f"{self.variant} seed {self.seed} of {self.model}"
+
+
 class Lake:
     """Paths of the data lake below one root."""
 
@@ -134,6 +146,17 @@ class Lake:
 
     def predictions(self, key: ModelKey) -> Path:
         return self.by_model("predictions", key)
+
+    # ---- the study
+
+    @property
+    def study(self) -> Path:
+        """Pretrained encoders that variants share, unfinished trainings, and the tables as CSV."""
+        return self.root / "study"
+
+    def by_study_row(self, table: str, key: StudyKey) -> Path:
+        place = self.root / table / f"variant={key.variant}" / f"seed={key.seed}"
+        return place / f"symbol={key.model.symbol}" / f"horizon={key.model.horizon_s}.parquet"
 
     # ---- unpartitioned
 

@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import Literal
 
 from uqlob_pipeline.config.profile import Profile, SplitName
-from uqlob_pipeline.lake.layout import AssetDay, ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, ModelKey, StudyKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import sql_version
 
-Grain = Literal["day", "symbol", "model", "all"]
-Key = AssetDay | ModelKey | str | None
+Grain = Literal["day", "symbol", "model", "study", "all"]
+Key = AssetDay | ModelKey | StudyKey | str | None
 SettingsFn = Callable[[Profile, Key, Provenance | None], str]
 
 FIT_SPLITS: tuple[SplitName, ...] = ("train",)
@@ -59,7 +59,7 @@ class Table:
     code: str = ""  # code version of tables without SQL: raised when the same inputs and settings would give another result
     companions: tuple[str, ...] = ()  # tables written with this one, before it: this one's provenance stands for all
     companion_of: str = ""
-    on_request: bool = False  # made for days after the validation split when requested, and not with the rest of the DAG
+    on_request: bool = False  # made when requested, and not with the rest of the DAG; days are those after the validation split
 
     @cached_property
     def code_version(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from uqlob_models.config import StageConfig
 from uqlob_pipeline.config.profile import Profile, SplitName
-from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table import Column, Input, Key, SettingsFn, Table
 
@@ -18,6 +18,8 @@ STAGES = ("encoder", "uq_regression", "uq_classification")
 
 
 def symbol_of(key: Key) -> str:
+    if isinstance(key, StudyKey):
+        return key.model.symbol
     return key.symbol if isinstance(key, AssetDay | ModelKey) else str(key)
 
 
@@ -102,11 +104,15 @@ def table_path(lake: Lake, name: str, key: Key) -> Path:
         return lake.dataset_profile / f"{name.partition('/')[2] or 'dataset'}.parquet"
     if isinstance(key, AssetDay):
         return lake.by_day(name, key)
+    if isinstance(key, StudyKey):
+        return lake.by_study_row(name, key)
     return lake.by_model(name, key) if isinstance(key, ModelKey) else lake.by_symbol(name, str(key))
 
 
 def keys_of(table: Table, symbols: list[str], days: list[AssetDay], horizons: list[int]) -> list[Key]:
-    """The partitions of a table within a choice of symbols, days and horizons."""
+    """The partitions of a table within a choice of symbols, days and horizons. The study's are chosen by variant instead."""
+    if table.grain == "study":
+        return []
     if table.grain == "day":
         return [day for day in days if day.symbol in symbols]
     if table.grain == "symbol":

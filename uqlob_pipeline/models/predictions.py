@@ -22,6 +22,7 @@ from uqlob_pipeline.models.stages import HEADS, Stage, StageRecord, read_record
 
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
+    from uqlob_models.distributions import ZeroInflatedT
 
 PREDICTED_SPLITS = ("selection", "calibration", "test")
 
@@ -67,9 +68,6 @@ def write_predictions(lake: Lake, profile: Profile, key: ModelKey, log: LogFn) -
 
 
 def predict(lake: Lake, profile: Profile, plan: PredictionsPlan, log: LogFn) -> "pa.Table":
-    # Imported here to keep torch out of the code server; likewise below.
-    from uqlob_models.dataset import SPLITS
-
     dataset = load_windows(lake, profile, plan.inputs, log)
     # Both heads and the evaluation share one set of targets: those with the context that a head needs.
     parts = [dataset.targets(split, profile.training.head.context) for split in PREDICTED_SPLITS]
@@ -78,8 +76,18 @@ def predict(lake: Lake, profile: Profile, plan: PredictionsPlan, log: LogFn) -> 
         raise NotReady(
             f"predictions of {plan.key}: no window of the test days has a label and a full context. Record longer test days"
         )
-    date, window, p_start = _places(lake, plan.inputs)
-    columns: dict[str, Any] = {
+    columns = target_columns(lake, plan.inputs, dataset, targets)
+    log(f"{plan.key}: {' and '.join(plan.heads)} on {len(targets)} targets")
+    return pa.table(columns | head_columns(profile, plan.heads, dataset, targets))
+
+
+def target_columns(lake: Lake, inputs: ModelInputs, dataset: "WindowDataset", targets: Any) -> dict[str, Any]:
+    """Where and when the targets are, and their outcomes."""
+    # Imported here to keep torch out of the code server; likewise below.
+    from uqlob_models.dataset import SPLITS
+
+    date, window, p_start = _places(lake, inputs)
+    return {
         "date": pa.array(date[targets], pa.date32()),
         "window": window[targets].astype(np.int32),
         "t": dataset.t_end[targets],
@@ -89,8 +97,6 @@ def predict(lake: Lake, profile: Profile, plan: PredictionsPlan, log: LogFn) -> 
         "p_start": p_start[targets],
         "label": dataset.label[targets].astype(np.uint8),
     }
-    log(f"{plan.key}: {' and '.join(plan.heads)} on {len(targets)} targets")
-    return pa.table(columns | head_columns(profile, plan.heads, dataset, targets))
 
 
 def head_columns(profile: Profile, heads: dict[Stage, StageRecord], dataset: "WindowDataset", targets: Any) -> dict[str, Any]:
@@ -109,11 +115,16 @@ def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset",
 
     members = load_members(record.verified_members(), choose_device(profile.training))
     found = predict_regression(members, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
-    whole = found.distribution
+    return distribution_columns(found.distribution)
+
+
+def distribution_columns(whole: "ZeroInflatedT") -> dict[str, Any]:
+    """The columns of a regression forecast."""
+    mean, std = whole.mean(), whole.std()
     return {
-        "mu": found.mean,
-        "sigma": found.std,
-        "snr": np.abs(found.mean) / found.std,
+        "mu": mean,
+        "sigma": std,
+        "snr": np.abs(mean) / std,
         "p_zero": whole.zero.copy(),
         "location": whole.location.copy(),
         "scale": whole.scale.copy(),
@@ -128,7 +139,11 @@ def _classification(profile: Profile, record: StageRecord, dataset: "WindowDatas
 
     members = load_members(record.verified_members(), choose_device(profile.training))
     passes = profile.training.mc_dropout_passes
-    probabilities = predict_classification(members, dataset, targets, mc_dropout_passes=passes).probabilities
+    return probability_columns(predict_classification(members, dataset, targets, mc_dropout_passes=passes).probabilities)
+
+
+def probability_columns(probabilities: Any) -> dict[str, Any]:
+    """The columns of a classification forecast: (n, 3) down, up, stationary."""
     return {
         "p_down": probabilities[:, 0].copy(),
         "p_up": probabilities[:, 1].copy(),

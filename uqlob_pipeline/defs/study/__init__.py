@@ -1,0 +1,1 @@
+"""The study group: the rows of the paper's two empty tables."""
