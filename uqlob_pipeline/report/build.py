@@ -16,6 +16,7 @@ from uqlob_pipeline.models.gated_evaluation import bootstrap
 from uqlob_pipeline.report.day_tables import daily_coverage, report_facts, split_quality
 from uqlob_pipeline.report.page import build_report
 from uqlob_pipeline.report.report_inputs import ReportInputs, read_report_inputs
+from uqlob_pipeline.study.study_tables import COLUMNS, StudyCell, caption, fill_command, missing_rows, read_rows, study_cells
 
 REPORT_PROVENANCE = "provenance.json"
 REPORT_PATH = "/uqlob/report"  # where `uqlob ui` serves it, on the address of the Dagster UI
@@ -35,6 +36,7 @@ def report_inputs(lake: Lake, profile: Profile) -> ReportInputs:
 
     stages = {"regression": profile.training.regression, "classification": profile.training.classification}
     derived = {name: {"targets_per_step": stage.targets_per_step} for name, stage in stages.items()}
+    study, captions, missing = study_inputs(lake, profile)
     return replace(
         read_report_inputs(lake, profile.symbols, profile.evaluation.horizons_s, simulated=profile.simulated),
         parameters=[dict(row._asdict()) for row in parameter_table(profile.training)],
@@ -44,8 +46,23 @@ def report_inputs(lake: Lake, profile: Profile) -> ReportInputs:
         quality=(quality := split_quality(lake, profile)),
         refused={day.day: beyond for day in quality if (beyond := day.beyond_limits(profile.book))},
         daily_coverage=daily_coverage(lake, profile),
+        study=study,
+        study_captions=captions,
+        study_missing=missing,
         stale=stale_partitions(lake, profile, *(source.table for source in REGISTRY["paper_report"].inputs)),
     )
+
+
+def study_inputs(lake: Lake, profile: Profile) -> tuple[list[StudyCell], dict[str, str], list[str]]:
+    """Both tables of the study with their captions, and the commands that fill missing rows. A study not begun is no fault."""
+    rows = read_rows([lake], profile)
+    if not rows:
+        return [], {}, []
+    cells = {table: study_cells(rows, profile, table) for table in COLUMNS}
+    missing = list(dict.fromkeys(fill_command(key) for key in missing_rows([lake], profile)))
+    named = missing if len(missing) < 4 else ["uqlob study run"]
+    captions = {table: caption(found, profile) for table, found in cells.items()}
+    return [cell for found in cells.values() for cell in found], captions, named
 
 
 def write_report(

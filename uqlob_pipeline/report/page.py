@@ -26,6 +26,7 @@ from uqlob_pipeline.report.picture import Picture
 from uqlob_pipeline.report.plain_summary import cards, findings
 from uqlob_pipeline.report.pooling import CombinedTables, combine
 from uqlob_pipeline.report.report_inputs import ReportInputs
+from uqlob_pipeline.report.study_part import study_items, study_table
 
 Progress = Callable[[str], None]
 
@@ -78,6 +79,8 @@ def report_tables(inputs: ReportInputs, pooled_scores: pa.Table) -> dict[str, pa
         found["market"] = compared.to_arrow()
     if inputs.economics:
         found["economic_evaluation"] = pa.concat_tables([table for _, table in sorted(inputs.economics.items())])
+    if inputs.study:
+        found["study"] = study_table(inputs.study)
     if inputs.multipliers:
         sweeps = []
         for (symbol, horizon), sweep in sorted(inputs.multipliers.items()):
@@ -111,6 +114,8 @@ def _sections(inputs: ReportInputs, combined: CombinedTables, scores: Scores) ->
     yield Section("symbols", "Symbol by symbol", by_symbol)
     if inputs.economics:
         yield Section("economics", "What is it worth?", list(economics_items(inputs)))
+    if inputs.study:
+        yield Section("study", "Study", list(study_items(inputs)))
     yield Section("data", "Data and labels", list(_data(inputs, scores)))
     yield Section("model", "Model and settings", list(_model(inputs)))
 

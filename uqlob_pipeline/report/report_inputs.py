@@ -17,6 +17,7 @@ from uqlob_pipeline.lake.data_quality import DataQuality
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, read_evaluation, read_whole
+from uqlob_pipeline.study.study_tables import StudyCell
 from uqlob_pipeline.tables.dataset_profile import DATASET_TABLES, dataset_tables
 
 STALE_NAMED = 6
@@ -45,6 +46,9 @@ class ReportInputs:
     refused: Mapping[AssetDay, str] = field(default_factory=dict)  # those too damaged to be used
     daily_coverage: pl.DataFrame | None = None  # of every model and test day
     stale: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # reason by table and partition
+    study: Sequence[StudyCell] = ()  # both tables; empty where no row was made
+    study_captions: Mapping[str, str] = field(default_factory=dict)  # by table
+    study_missing: Sequence[str] = ()  # what would fill the rows that are missing, once some are there
 
     @property
     def present_symbols(self) -> list[str]:
@@ -74,6 +78,8 @@ class ReportInputs:
             sentences.append("Nothing on what acting is worth: materialise `trades` and `economic_evaluation`.")
         if not self.forecasts:
             sentences.append("No single forecasts to draw: materialise `calibrated_predictions`.")
+        if self.study_missing:
+            sentences.append(f"Rows of the study are missing: {', '.join(self.study_missing)}.")
         sentences += [_stale_in_words(table, reasons) for table, reasons in self.stale.items() if reasons]
         if self.parameters is None:
             sentences.append("No parameter counts were given.")
