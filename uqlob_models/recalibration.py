@@ -10,7 +10,7 @@ A model is fitted once, and the market moves on. `OnlineCalibrator` watches the 
 - how often the price did not move at all, and how often that was forecast, exponentially weighted.
 
 The half-lives and beta are chosen on the calibration half, and differ from the default only where another choice is clearly
-better (`choose_settings`). `recalibrate` runs the same object over a table.
+better (`choose_settings`). `LiveCalibrator` adds the clock; `recalibrate` runs it over a table, the served model over a request.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uqlob_models.context import causal_context
 from uqlob_models.distributions import ZeroInflatedT, t_quantile
 from uqlob_models.metrics import FloatArray
 
@@ -159,6 +158,56 @@ def _mean_absolute_t(dof: float) -> float:
     return float(t_distance(np.zeros(1), np.full(1, dof))[0])
 
 
+@dataclass
+class LiveCalibrator:
+    """An `OnlineCalibrator` with a clock: call `forecast` in order of time, and each outcome counts from t_j + d + h on."""
+
+    horizon_ns: int
+    latency_ns: int
+    calibrator: OnlineCalibrator
+    last_t: int | None = None
+    waiting: deque[tuple[int, Issued, float]] = field(default_factory=deque)  # (known at, forecast, outcome), oldest first
+
+    def forecast(self, t: int, raw: Raw, y: float = math.nan) -> Issued:
+        """The forecast at t. `y` is its outcome where the caller has it already; it is not read before its time."""
+        if self.last_t is not None and t < self.last_t:
+            raise ValueError(f"forecasts must be in time order: {t} comes after {self.last_t} (nanoseconds)")
+        self.last_t = t
+        while self.waiting and self.waiting[0][0] <= t:
+            self._learn()
+        issued = self.calibrator.forecast(raw)
+        if not math.isnan(y):
+            self.waiting.append((t + self.latency_ns + self.horizon_ns, issued, y))
+        return issued
+
+    def settle(self) -> None:
+        """Learn every outcome that is waiting: time has passed."""
+        while self.waiting:
+            self._learn()
+
+    def _learn(self) -> None:
+        _, issued, y = self.waiting.popleft()
+        self.calibrator.realise(issued, y)
+
+    def copy(self) -> LiveCalibrator:
+        inner = replace(self.calibrator, recent=deque(self.calibrator.recent), ordered=list(self.calibrator.ordered))
+        return replace(self, calibrator=inner, waiting=deque(self.waiting))
+
+    def state(self) -> dict[str, Any]:
+        """Everything it has learnt, as plain numbers."""
+        inner = {**vars(self.calibrator), "settings": asdict(self.calibrator.settings), "recent": list(self.calibrator.recent)}
+        del inner["ordered"]
+        return {**vars(self), "calibrator": inner, "waiting": [[known, list(issued), y] for known, issued, y in self.waiting]}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> LiveCalibrator:
+        inner = dict(state["calibrator"])
+        settings, recent = RecalibrationSettings(**inner.pop("settings")), deque(inner.pop("recent"))
+        calibrator = OnlineCalibrator(settings, **inner, recent=recent, ordered=sorted(recent))
+        waiting = deque((known, Issued(*issued), y) for known, issued, y in state["waiting"])
+        return cls(**{**state, "calibrator": calibrator, "waiting": waiting})
+
+
 def recalibrate(
     raw: ZeroInflatedT,
     y: FloatArray,
@@ -169,18 +218,14 @@ def recalibrate(
     latency_ns: int,
 ) -> ZeroInflatedT:
     """The forecasts of one model in time order, each recalibrated by the outcomes realised by its time; NaN is no outcome."""
-    known = ~np.isnan(y)
-    realised = causal_context(t, known, horizon_ns, latency_ns, 0)
-    calibrator = OnlineCalibrator(settings)
-    issued: list[Issued] = []
+    return recalibrate_with(LiveCalibrator(horizon_ns, latency_ns, OnlineCalibrator(settings)), raw, y, t)
+
+
+def recalibrate_with(live: LiveCalibrator, raw: ZeroInflatedT, y: FloatArray, t: NDArray[np.int64]) -> ZeroInflatedT:
+    """The same, going on from what `live` has learnt; it learns these outcomes too."""
     rows = np.stack([raw.zero, raw.location, raw.scale, raw.dof], axis=1).tolist()
-    learnt = 0
-    for row, count in zip(rows, realised.realised.tolist(), strict=True):
-        for earlier in realised.candidates[learnt:count].tolist():
-            calibrator.realise(issued[earlier], float(y[earlier]))
-        learnt = max(learnt, count)
-        issued.append(calibrator.forecast(Raw(*row)))
-    zero, location, scale, dof = np.array([one[:4] for one in issued]).T
+    issued = [live.forecast(now, Raw(*row), outcome) for now, row, outcome in zip(t.tolist(), rows, y.tolist(), strict=True)]
+    zero, location, scale, dof = np.array([one[:4] for one in issued]).reshape(-1, 4).T
     return ZeroInflatedT.of(location, scale, dof, zero)
 
 

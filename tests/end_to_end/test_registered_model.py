@@ -11,6 +11,7 @@ import pytest
 
 from tests.end_to_end.tiny_market import KEY
 from uqlob_models.checkpoints import load_model
+from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.metrics import CLASS_NAMES, class_of
 from uqlob_models.prediction import predict_classification, predict_regression
 from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
@@ -87,13 +88,17 @@ def test_the_regression_model_gives_the_same_numbers_in_a_new_process(trained, p
     model = load_model(read_record(lake.model("uq_regression", KEY)).best).uq_model()
     expected = predict_regression(model, dataset, targets)
     columns = {name: np.array(values) for name, values in found["columns"].items()}
-    assert columns["mean"] == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
-    assert columns["std"] == pytest.approx(expected.std, rel=1e-5)
-    assert columns["snr"] == pytest.approx(np.abs(expected.mean) / expected.std, rel=1e-4, abs=1e-5)
-    assert columns["upper_95"] - columns["mean"] == pytest.approx(1.96 * expected.std, rel=1e-3)
-    assert columns["mean"] - columns["lower_68"] == pytest.approx(expected.std, rel=1e-2)
-    assert columns["scale"] == pytest.approx(expected.distribution.scale, rel=1e-4)
-    assert columns["p_zero"] == pytest.approx(expected.distribution.zero)
+    assert columns["raw_mean"] == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
+    assert columns["raw_std"] == pytest.approx(expected.std, rel=1e-5)
+    assert columns["raw_scale"] == pytest.approx(expected.distribution.scale, rel=1e-4)
+    assert columns["raw_p_zero"] == pytest.approx(expected.distribution.zero)
+    assert columns["snr"] == pytest.approx(np.abs(columns["mean"]) / columns["std"])
+    published = ZeroInflatedT.of(*(columns[name] for name in ("location", "scale", "dof", "p_zero")))
+    assert columns["std"] == pytest.approx(published.std())
+    for level in (68, 95):
+        assert np.stack([columns[f"{side}_{level}"] for side in ("lower", "upper")]) == pytest.approx(
+            np.stack(published.interval(level / 100))
+        )
     assert found["columns"]["class"] == class_of(expected.mean, 0.0).tolist()
     assert found["columns"]["class_name"] == [CLASS_NAMES[number] for number in found["columns"]["class"]]
     assert str(lake.mlflow) in found["from"]  # its own copy of the code, not this checkout's

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.models.forecasts import day_windows
@@ -29,3 +30,22 @@ def served_instances(lake: Lake, profile: Profile, key: ModelKey, day: AssetDay,
         "continuous": continuous.astype(np.float32).reshape(*windows.shape, *continuous.shape[1:]),
         "context_displacement": dataset.y[context],
     }
+
+
+def served_outcomes(lake: Lake, key: ModelKey, day: AssetDay, last: int = 1) -> dict[str, Any]:
+    """The parameters that a regression model takes beside the instances of the day's last windows, from the day's `forecasts`.
+
+    `t` is the end of each target window; `past_*` are the earlier forecasts of the day, before recalibration, whose outcome is
+    known by now. The model counts an outcome only from when it is known.
+    """
+    path = lake.forecasts(day)
+    if not path.is_file():
+        raise NotReady(f"forecasts of {day} is missing: make it with uqlob predict")
+    rows = read_table(path, filters=[("horizon_s", "=", key.horizon_s)]).sort_by("t")
+    if "location" not in rows.column_names:
+        raise NotReady(f"{key} has no regression head: a classification model takes no outcomes")
+    prefix = "raw_" if "lower_68" in rows.column_names else ""  # without recalibration the published columns are the head's own
+    known = rows.filter(rows["y"].is_valid())
+    past = {name: known[f"{prefix}{name}"].to_pylist() for name in ("p_zero", "location", "scale", "dof")}
+    past |= {"t": known["t"].to_pylist(), "y": known["y"].to_pylist()}
+    return {"t": rows["t"].to_pylist()[-last:], **{f"past_{name}": values for name, values in past.items()}}

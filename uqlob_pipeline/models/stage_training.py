@@ -16,6 +16,7 @@ from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.models.gated_evaluation import bootstrap
 from uqlob_pipeline.models.inputs import LogFn, load_windows
+from uqlob_pipeline.models.served_state import write_served_state
 from uqlob_pipeline.models.stages import (
     HISTORY,
     StagePlan,
@@ -159,6 +160,8 @@ def _write_record(
     with atomic_path(plan.directory / HISTORY, hashed=True) as temporary:
         temporary.write_text(json.dumps({"device": first.device, "epochs": first.history, **others}, indent=1))
     write_training_plots(record, title=str(plan))
+    if isinstance(model, list):
+        write_served_state(profile, plan, dataset, model)
     return record
 
 

@@ -35,7 +35,7 @@ OBJECTIVE: dict[Stage, Objective] = {
     "uq_regression": "regression",
     "uq_classification": "classification",
 }
-RECORD, HISTORY = "model.json", "history.json"
+RECORD, HISTORY, SERVED_STATE = "model.json", "history.json", "served_state.json"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,17 @@ from uqlob_pipeline.models.gated_evaluation import EvaluationDone, MultiplierDon
 from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.predictions import PredictionsDone
 from uqlob_pipeline.models.stage_training import ALREADY, train_stage_unlocked
-from uqlob_pipeline.models.stages import HEADS, HISTORY, RECORD, StagePlan, StageRecord, member_prefix, read_record, training_lock
+from uqlob_pipeline.models.stages import (
+    HEADS,
+    HISTORY,
+    RECORD,
+    SERVED_STATE,
+    StagePlan,
+    StageRecord,
+    member_prefix,
+    read_record,
+    training_lock,
+)
 from uqlob_pipeline.models.training_figures import CONFUSION, CURVES, PARAMETERS
 from uqlob_pipeline.tables.dataset_profile import DatasetProfile
 from uqlob_pipeline.tracking.client import OUTBOX, TrackedRun, Tracking, now_ms
@@ -179,6 +189,7 @@ def log_finished_stage(run: TrackedRun, plan: StagePlan, record: StageRecord) ->
         run.artifact(record.directory / name, "figures" if name.endswith(".png") else "tables", weights=weights)
     run.artifact(plan.home / RECORD, "checkpoint", weights=weights)
     if plan.stage in HEADS:
+        state = record.directory / SERVED_STATE  # missing from trainings of older versions: the model then starts cold
         run.add(
             "model",
             name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective, run.tracking.profile.name),
@@ -186,6 +197,7 @@ def log_finished_stage(run: TrackedRun, plan: StagePlan, record: StageRecord) ->
             validation=validation_version(run.tracking.profile, plan),
             objective=plan.objective,
             members=[run.tracking.relative_path(member) for member in record.members],
+            state=run.tracking.relative_path(state) if state.is_file() else None,
             weights=weights,
             version=record.version,
             metric=record.metric,

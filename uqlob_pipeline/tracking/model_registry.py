@@ -20,6 +20,15 @@ PYFUNC = Path(__file__).parent / "pyfunc.py"
 CHAMPION, IN_USE = "champion", "in_use"
 REQUIREMENTS = ("mlflow", "numpy", "pandas", "pyarrow", "safetensors", "scipy", "torch")
 VERSION_TAG, METRIC_TAG = "uqlob.version", "uqlob.validation_metric"
+DISTRIBUTION = ("p_zero", "location", "scale", "dof")
+INTERVALS = ("lower_68", "upper_68", "lower_95", "upper_95")
+DOUBLES = {
+    "regression": (
+        *("mean", "std", *INTERVALS, "snr", *DISTRIBUTION),
+        *(f"raw_{name}" for name in ("mean", "std", *DISTRIBUTION)),
+    ),
+    "classification": ("p_down", "p_up", "p_stationary", "confidence"),
+}
 PROFILE_TAG, VALIDATION_TAG = "uqlob.profile", "uqlob.validation_data"
 
 
@@ -49,7 +58,9 @@ def _log_model(client: Any, run_id: str, entry: dict[str, Any]) -> str:
 
     members = [Path(member) for member in entry["members"]]
     config = json.loads((members[0] / "config.json").read_text())["config"]
-    weights = {f"member-{number}": str(member / "weights.safetensors") for number, member in enumerate(members, 1)}
+    artifacts = {f"member-{number}": str(member / "weights.safetensors") for number, member in enumerate(members, 1)}
+    if entry.get("state"):
+        artifacts["served_state"] = entry["state"]
     # Recording them would load the model once more, which takes seconds; it reads no environment variable.
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
     tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
@@ -60,7 +71,7 @@ def _log_model(client: Any, run_id: str, entry: dict[str, Any]) -> str:
             logged = mlflow.pyfunc.log_model(
                 name=entry["name"],
                 python_model=str(PYFUNC),
-                artifacts=weights,  # MLflow stores files of the same name in separate directories
+                artifacts=artifacts,  # MLflow stores files of the same name in separate directories
                 code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
                 signature=signature(config, entry["objective"]),
                 input_example=input_example(config),
@@ -115,26 +126,15 @@ def signature(config: dict[str, Any], objective: str) -> Any:
 
     shapes = {name: ((-1, *array.shape[1:]), array.dtype) for name, array in input_example(config).items()}
     inputs = Schema([TensorSpec(np.dtype(dtype), shape, name) for name, (shape, dtype) in shapes.items()])
-    doubles = {
-        "regression": (
-            "mean",
-            "std",
-            "lower_68",
-            "upper_68",
-            "lower_95",
-            "upper_95",
-            "snr",
-            "p_zero",
-            "location",
-            "scale",
-            "dof",
-        ),
-        "classification": ("p_down", "p_up", "p_stationary", "confidence"),
-    }[objective]
-    columns = [ColSpec(DataType.double, name) for name in doubles]
+    columns = [ColSpec(DataType.double, name) for name in DOUBLES[objective]]
     columns += [ColSpec(DataType.long, "class"), ColSpec(DataType.string, "class_name")]
-    threshold = ParamSchema([ParamSpec("threshold", DataType.double, 0.0)]) if objective == "regression" else None
-    return ModelSignature(inputs=inputs, outputs=Schema(columns), params=threshold)
+    columns += [ColSpec(DataType.long, "gate"), ColSpec(DataType.boolean, "acts")]
+    params = [ParamSpec("gate", DataType.long, 90)]
+    if objective == "regression":
+        params += [ParamSpec("threshold", DataType.double, 0.0)]
+        params += [ParamSpec(name, DataType.long, [], (-1,)) for name in ("t", "past_t")]
+        params += [ParamSpec(f"past_{name}", DataType.double, [], (-1,)) for name in (*DISTRIBUTION, "y")]
+    return ModelSignature(inputs=inputs, outputs=Schema(columns), params=ParamSchema(params))
 
 
 def input_example(config: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -1,4 +1,5 @@
-"""The served model: MLflow runs this file when it loads a registered model, beside a copy of `uqlob_models` and the weights.
+"""The served model: MLflow runs this file when it loads a registered model, beside a copy of `uqlob_models`, the weights and what
+the model learnt on the validation days.
 
 Input: named tensors of complete instances, the target last among its windows. Output: one row per instance. An input that
 cannot be forecast, such as NaN or a token outside the vocabulary, is refused with the reason.
@@ -14,55 +15,107 @@ import torch
 from mlflow.exceptions import MlflowException
 
 from uqlob_models.checkpoints import load_members
-from uqlob_models.metrics import CLASS_NAMES, class_of
-from uqlob_models.prediction import predict_instances
+from uqlob_models.distributions import ZeroInflatedT
+from uqlob_models.metrics import CLASS_NAMES, STATIONARY, class_of
+from uqlob_models.prediction import ClassificationPrediction, predict_instances
+from uqlob_models.served_state import Past, ServedState
 from uqlob_models.tokens import VOCABULARY
+
+STATE = "served_state"
+PAST = ("past_p_zero", "past_location", "past_scale", "past_dof", "past_y")
 
 
 class ServedModel(mlflow.pyfunc.PythonModel):
-    """Regression: mean, std, intervals, SNR and the distribution's parameters, in ticks, and class. Classification: class
-    probabilities, confidence, class.
+    """Regression: mean, std, intervals, SNR and the distribution's parameters, in ticks, recalibrated; the head's own with the
+    prefix `raw_`. Classification: class probabilities and confidence. Both: class, gate and whether to act.
 
     The regression mean is classified by the label rule with the parameter `threshold`, in ticks: below it in size the class is
     stationary. Without it (0) the class is up or down, by the sign of the mean.
+    The model keeps nothing from one call to the next, so that any number of processes may serve it. It starts from the outcomes
+    of the validation days. A caller passes those since then as the parameters `past_*`, in the terms of the `raw_` columns that
+    it was answered with, and the times of the instances as `t`: an outcome counts from t_j + d + h on.
     An ensemble is served as a whole: the artefacts are its members' weights, the columns those of their mixture.
     """
 
     def load_context(self, context: Any) -> None:
-        self.members = load_members([Path(weights).parent for weights in context.artifacts.values()])
+        files = {name: Path(path) for name, path in context.artifacts.items()}
+        state = files.pop(STATE, None)
+        self.state = ServedState() if state is None else ServedState.from_json(state.read_text())
+        self.members = load_members([weights.parent for weights in files.values()])
 
     def predict(self, context, model_input, params=None):  # without type hints, which MLflow would read as a schema
+        params = params or {}
         require_forecastable(model_input)
         tokens = torch.from_numpy(np.ascontiguousarray(model_input["tokens"], dtype=np.int32))
         continuous = torch.from_numpy(np.ascontiguousarray(model_input["continuous"], dtype=np.float32))
         context_y = torch.from_numpy(np.ascontiguousarray(model_input["context_displacement"], dtype=np.float64))
         found = predict_instances(self.members, tokens, continuous, context_y)
-        if self.members[0].kind == "classification":
-            return self._classification(found)
-        threshold = float((params or {}).get("threshold", 0.0))
+        if isinstance(found, ClassificationPrediction):
+            return self._classification(found.probabilities, params)
+        return self._regression(found.distribution, params)
+
+    def _regression(self, raw: ZeroInflatedT, params: dict[str, Any]) -> pd.DataFrame:
+        threshold = float(params.get("threshold", 0.0))
         if not (np.isfinite(threshold) and threshold >= 0):
             raise _refusal(f"the parameter threshold is {threshold}; it is a number of ticks, 0 or more")
-        return self._regression(found, threshold)
-
-    def _regression(self, found: Any, threshold: float) -> pd.DataFrame:
-        columns, whole = {"mean": found.mean, "std": found.std}, found.distribution
+        t, past = outcomes_of(params, len(raw))
+        try:
+            whole = self.state.published(raw, t, past)
+        except ValueError as error:  # a time before the end of the validation days, whose outcomes the model knows
+            raise _refusal(f"{error}. The model knows the validation days: t and past_t must be after them") from error
+        mean, std = whole.mean(), whole.std()
+        columns = {"mean": mean, "std": std}
         for level in (0.68, 0.95):
             lower, upper = whole.interval(level)
             columns |= {f"lower_{level * 100:.0f}": lower, f"upper_{level * 100:.0f}": upper}
-        columns["snr"] = np.abs(found.mean) / found.std
-        # What uqlob_models.recalibration.OnlineCalibrator takes, in a process that learns the outcomes.
-        columns |= {"p_zero": whole.zero, "location": whole.location, "scale": whole.scale, "dof": whole.dof}
-        return pd.DataFrame(columns | _class_columns(class_of(found.mean, threshold)))
+        columns |= {"snr": np.abs(mean) / std} | _parameters(whole)
+        own = {"mean": raw.mean(), "std": raw.std()} | _parameters(raw)
+        columns |= {f"raw_{name}": values for name, values in own.items()}
+        return self._decided(columns, class_of(mean, threshold), columns["snr"], params)
 
-    def _classification(self, found: Any) -> pd.DataFrame:
-        probabilities = found.probabilities
+    def _classification(self, probabilities: np.ndarray, params: dict[str, Any]) -> pd.DataFrame:
         columns = {name: probabilities[:, number] for number, name in enumerate(("p_down", "p_up", "p_stationary"))}
         columns["confidence"] = probabilities.max(axis=1)
-        return pd.DataFrame(columns | _class_columns(probabilities.argmax(axis=1)))
+        return self._decided(columns, probabilities.argmax(axis=1), columns["confidence"], params)
+
+    def _decided(
+        self, columns: dict[str, np.ndarray], chosen: np.ndarray, confidence: np.ndarray, params: dict[str, Any]
+    ) -> pd.DataFrame:
+        """The class, the tightest gate that the forecast passes, and whether it passes the caller's gate with a direction."""
+        gate = self.state.gate(confidence)
+        acts = (gate >= int(params.get("gate", 90))) & (chosen != STATIONARY)
+        names = [CLASS_NAMES[number] for number in chosen]
+        return pd.DataFrame({**columns, "class": chosen.astype(np.int64), "class_name": names, "gate": gate, "acts": acts})
 
 
-def _class_columns(chosen: np.ndarray) -> dict[str, Any]:
-    return {"class": chosen.astype(np.int64), "class_name": [CLASS_NAMES[number] for number in chosen]}
+def _parameters(whole: ZeroInflatedT) -> dict[str, np.ndarray]:
+    return {"p_zero": whole.zero, "location": whole.location, "scale": whole.scale, "dof": whole.dof}
+
+
+def outcomes_of(params: dict[str, Any], count: int) -> tuple[np.ndarray | None, Past | None]:
+    """The times of the instances and the earlier forecasts with their outcomes, as the caller gives them."""
+    t, past_t = (np.asarray(params.get(name, ()), dtype=np.int64) for name in ("t", "past_t"))
+    given = {name: np.asarray(params.get(name, ()), dtype=np.float64) for name in PAST}
+    if not given["past_dof"].size:
+        given["past_dof"] = np.full(len(past_t), np.inf)  # of a Gaussian head; JSON has no infinity
+    lengths = {"past_t": len(past_t), **{name: len(values) for name, values in given.items()}}
+    if len(set(lengths.values())) > 1:
+        raise _refusal(f"the parameters past_* have different lengths: {lengths}; they are one value per earlier forecast each")
+    if not t.size and not past_t.size:
+        return None, None
+    if len(t) != count:
+        raise _refusal(
+            f"the parameter t has {len(t)} value(s) for {count} instance(s). With past outcomes it is the end of each target "
+            "window, in nanoseconds since 1970: an outcome counts only from when it is known"
+        )
+    *raw, y = given.values()
+    if np.isinf(y).any():
+        raise _refusal("a value of past_y is infinite; leave out forecasts whose outcome is not known")
+    try:
+        zero, location, scale, dof = raw
+        return t, Past(ZeroInflatedT.of(location, scale, dof, zero), y, past_t)
+    except ValueError as error:
+        raise _refusal(f"the parameters past_* hold a row that is no forecast: {error}") from error
 
 
 def require_forecastable(model_input: Any) -> None:

@@ -138,8 +138,10 @@ class Store:
         from uqlob_pipeline.tracking.model_registry import register
 
         if not self._is_superseded(entry):
-            members = [str(self.lake.root / member) for member in entry["members"]]
-            version = register(self.client, run_id, {**entry, "members": members})
+            paths: dict[str, Any] = {"members": [str(self.lake.root / member) for member in entry["members"]]}
+            if entry.get("state"):
+                paths["state"] = str(self.lake.root / entry["state"])
+            version = register(self.client, run_id, {**entry, **paths})
             self._log_tags(run_id, {"uqlob.registered_model": f"{entry['name']} version {version}"})
 
     def _apply_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
