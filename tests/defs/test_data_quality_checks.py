@@ -66,7 +66,7 @@ def test_a_damaged_day_stays_visible_after_a_good_one_and_nothing_is_made_of_it(
     assert outcomes(alone)["whole_day"] == outcomes(alone)[EVERY_DAY_IS_WHOLE] == (False, "ERROR")
     (event,) = instance.fetch_materializations(dg.AssetKey("book_events"), limit=1).records
     shown = event.asset_materialization.metadata
-    assert shown["share of messages lost"].value > profile.book.max_lost_message_share
+    assert shown["share of messages lost (BTC-USD)"].value > profile.book.max_lost_message_share
     assert "1 quarantined lines" in shown["data quality"].value
 
     good = materialise(instance, resources, [day(0)])

@@ -11,6 +11,7 @@ from uqlob_pipeline.config.profile import BookSettings, load_profile
 from uqlob_pipeline.defs.build_defs import build_assets
 from uqlob_pipeline.defs.day_ranges import RANGE_END, RANGE_START
 from uqlob_pipeline.defs.market.checks import ingest_checks
+from uqlob_pipeline.defs.materialization import plotted_by_symbol
 from uqlob_pipeline.defs.partitions import asset_day_key
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import read_provenance
@@ -35,8 +36,8 @@ def test_one_day_is_materialised_with_its_own_version_metadata_and_checks(
     assert result.success
     (event,) = instance.fetch_materializations(KEY, limit=5).records
     shown = event.asset_materialization.metadata
-    assert shown["dagster/partition_row_count"].value == pq.read_metadata(lake.book_events(day(0))).num_rows
-    assert shown["checksums failed"].value == 0
+    assert shown["rows (BTC-USD)"].value == pq.read_metadata(lake.book_events(day(0))).num_rows
+    assert shown["checksums failed (BTC-USD)"].value == 0
     assert "data:image/png" in shown["day"].value
     checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
     names = "recorded checksums verifiable two_sided_book time_runs_forward sessions_in_order own_day whole_day gaps quarantine"
@@ -56,7 +57,7 @@ def test_a_run_of_many_days_gives_each_its_own_version_and_skips_a_day_without_a
 
     skipped = shown[str(asset_day_key(day(2)))].metadata
     assert "nothing was recorded on this day" in skipped["skipped"].value
-    assert skipped["dagster/partition_row_count"].value == 0
+    assert skipped["rows (BTC-USD)"].value == 0
     assert not lake.book_events(day(2)).exists()
     assert not any("skipped" in shown[str(asset_day_key(day(number)))].metadata for number in (0, 1))
     (said,) = [check for check in result.get_asset_check_evaluations() if not check.passed]
@@ -79,10 +80,8 @@ def test_a_day_whose_dumps_were_put_away_keeps_what_was_made_of_it(
     assert data_versions(instance) == versions
     (last, *_) = instance.fetch_materializations(KEY, limit=1).records
     assert "what was made of them is kept" in last.asset_materialization.metadata["skipped"].value
-    assert (
-        last.asset_materialization.metadata["dagster/partition_row_count"].value
-        == pq.read_metadata(lake.book_events(day(1))).num_rows
-    )
+    rows = last.asset_materialization.metadata["rows (BTC-USD)"].value
+    assert rows == pq.read_metadata(lake.book_events(day(1))).num_rows
 
 
 def data_versions(instance: dg.DagsterInstance) -> dict[str, str]:
@@ -197,3 +196,17 @@ def test_every_asset_of_the_group_says_what_it_is() -> None:
         assert spec.group_name == "market"
         assert spec.owners
         assert spec.code_version
+
+
+def test_the_numbers_of_two_symbols_are_not_drawn_on_one_plot() -> None:
+    """Dagster draws one plot per name of an int or a float, over the partitions of all symbols."""
+    metadata = {"messages": 3, "share of time lost": 0.5, "dagster/partition_row_count": 7, "trades recorded": True, "notes": []}
+    bitcoin, ether = (plotted_by_symbol(metadata, symbol) for symbol in ("BTC-USD", "ETH-USD"))
+    assert bitcoin == {
+        "messages (BTC-USD)": 3,
+        "share of time lost (BTC-USD)": 0.5,
+        "rows (BTC-USD)": 7,
+        "trades recorded": True,
+        "notes": [],
+    }
+    assert set(bitcoin) & set(ether) == {"trades recorded", "notes"}

@@ -90,7 +90,7 @@ def test_a_run_of_many_days_records_each_with_its_own_version_and_rows(runs, lak
             recorded = event.asset_materialization
             path = lake.by_day(table, day(number))
             assert recorded.tags["dagster/data_version"] == read_provenance(path).data_version
-            assert recorded.metadata["dagster/partition_row_count"].value == pq.read_metadata(path).num_rows
+            assert recorded.metadata["rows (BTC-USD)"].value == pq.read_metadata(path).num_rows
 
 
 def test_fits_record_the_training_days_and_their_versions(runs, lake, chosen):

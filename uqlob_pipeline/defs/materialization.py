@@ -30,6 +30,7 @@ from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 
 BACKFILL_TAG = "dagster/backfill"
 DEFER_EVENTS_TAG = "dagster/defer_asset_events"
+ROW_COUNT = "dagster/partition_row_count"
 NO_DUMP = "no dump"
 BOOK_EVENTS = "book_events"
 RECORDED = "recorded"  # the check that names the days without a dump
@@ -136,7 +137,7 @@ def _skipped(context: dg.AssetExecutionContext, lake: Lake, day: AssetDay) -> Do
     code = definition.specs_by_key[context.asset_key].code_version or ""
     return Done(
         provenance=made or Provenance(table, code, NO_DUMP),
-        metadata={"skipped": why, "dagster/partition_row_count": pq.read_metadata(path).num_rows if made else 0},
+        metadata={"skipped": why, ROW_COUNT: pq.read_metadata(path).num_rows if made else 0},
         upstream={source.to_user_string(): NO_DUMP for source in definition.asset_deps[context.asset_key]},
         checks=[CheckOutcome(RECORDED, False, f"{why}. Record or import it, or leave it out", dg.AssetCheckSeverity.WARN)],
     )
@@ -168,7 +169,17 @@ def _materialisation(context: dg.AssetExecutionContext, key: str, done: Done, re
     for asset, version in done.upstream.items():
         tags[f"dagster/input_data_version/{asset}"] = version
         tags[f"dagster/input_event_pointer/{asset}"] = read_at
-    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=_shown(done.metadata), tags=tags)
+    metadata = plotted_by_symbol(_shown(done.metadata), asset_day(context, key).symbol)
+    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=metadata, tags=tags)
+
+
+def plotted_by_symbol(metadata: dict[str, Any], symbol: str) -> dict[str, Any]:
+    """Numbers of an asset-day named with its symbol. Dagster draws one line per name over all partitions: days of several symbols
+    would alternate on it."""
+    numbers = {name for name, value in metadata.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+    return {
+        f"{name.replace(ROW_COUNT, 'rows')} ({symbol})" if name in numbers else name: value for name, value in metadata.items()
+    }
 
 
 def _checks(context: dg.AssetExecutionContext, done: dict[str, Done]) -> Iterator[dg.AssetCheckResult]:
