@@ -3,6 +3,7 @@
 import typer
 
 from uqlob_pipeline.cli.app import app
+from uqlob_pipeline.devtools.bench.backfill_overhead import backfill
 from uqlob_pipeline.devtools.bench.economics_speed import economics
 from uqlob_pipeline.devtools.bench.feature_speed import features
 from uqlob_pipeline.devtools.bench.import_speed import import_speed
@@ -27,6 +28,7 @@ bench.command()(features)
 bench.command()(training)
 bench.command()(evaluation)
 bench.command()(economics)
+bench.command()(backfill)
 bench.command()(intervals)
 bench.command()(worth)
 bench.command()(learning)

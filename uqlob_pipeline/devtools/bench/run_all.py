@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-BENCHMARKS = ("ingest", "import", "features", "training", "evaluation", "economics", "record", "market", "learning")
+BENCHMARKS = ("ingest", "import", "features", "training", "evaluation", "economics", "backfill", "record", "market", "learning")
 
 
 def every() -> None:

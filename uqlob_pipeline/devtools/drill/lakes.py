@@ -61,23 +61,35 @@ class Site:
     def lake(self) -> Path:
         return self.elsewhere or self.root / "lake"
 
-    def start(self, *assets: str, preexec: Callable[[], None] | None = None) -> "subprocess.Popen[str]":
-        """Start `uqlob materialize` of some assets in its own process group; its output goes to run.log."""
+    def command(self, *words: str) -> list[str]:
+        return [str(Path(sys.executable).parent / "uqlob"), *words]
+
+    def environment(self) -> dict[str, str]:
+        own = {"DAGSTER_HOME": str(self.home()), "UQLOB_LAKE": str(self.lake), "UQLOB_PROFILE": PROFILE, "OMP_NUM_THREADS": "1"}
+        kept = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+        return {**kept, **own, **self.extra_environment}
+
+    def home(self) -> Path:
+        """The directory of the Dagster instance, with the project's settings."""
         from uqlob_pipeline.defs.instance import PROJECT
 
         home = self.root / "dagster_home"
         if not home.exists():
             home.mkdir(parents=True)
             shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", home)
-        own = {"DAGSTER_HOME": str(home), "UQLOB_LAKE": str(self.lake), "UQLOB_PROFILE": PROFILE, "OMP_NUM_THREADS": "1"}
-        kept = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-        command = [str(Path(sys.executable).parent / "uqlob"), "materialize", "--select", ",".join(assets)]
+        return home
+
+    def start(self, *assets: str, preexec: Callable[[], None] | None = None) -> "subprocess.Popen[str]":
+        """Start `uqlob materialize` of some assets in its own process group; its output goes to run.log."""
+        from uqlob_pipeline.defs.instance import PROJECT
+
+        environment = self.environment()
         with open(self.root / "run.log", "a", encoding="utf-8") as log:
             return subprocess.Popen(  # noqa: S603
-                command,
+                self.command("materialize", "--select", ",".join(assets)),
                 stdout=log,
                 stderr=log,
-                env={**kept, **own, **self.extra_environment},
+                env=environment,
                 cwd=PROJECT,
                 start_new_session=True,
                 text=True,
