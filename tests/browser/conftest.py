@@ -15,11 +15,12 @@ import pytest
 
 from tests.browser.screen import Screen
 from tests.end_to_end import tiny_market
+from tests.end_to_end.held import RELEASED, held_environment
 from uqlob_pipeline.lake.layout import Lake
 
 PROJECT = Path(__file__).parents[2]
 UQLOB = Path(sys.executable).parent / "uqlob"
-START_S, RUN_S = 180, 400
+START_S, RUN_S = 400, 900
 
 
 def free_port() -> int:
@@ -50,7 +51,12 @@ class Place:
         mine = {"DAGSTER_HOME": str(self.home), "UQLOB_LAKE": str(self.lake.root), "UQLOB_PROFILE": str(self.profile)}
         links = {"UQLOB_MLFLOW_UI": self.mlflow, "UQLOB_DAGSTER_UI": self.dagster, "OMP_NUM_THREADS": "1"}
         kept = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-        return {**kept, **mine, **links}
+        return {**kept, **mine, **links, **held_environment(self.held)}
+
+    @property
+    def held(self) -> Path:
+        """Where trainings say that they are held; none is while this directory has a file RELEASED."""
+        return self.home / "held"
 
     def uqlob(self, *arguments: str) -> str:
         """One command to its end; what it printed."""
@@ -89,7 +95,10 @@ def make_place(root: Path) -> Place:
     home.mkdir()
     shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", home)
     profile = tiny_market.write_profile(root, epochs=3)
-    return Place(Lake(root / "lake"), profile, home, free_port(), free_port())
+    made = Place(Lake(root / "lake"), profile, home, free_port(), free_port())
+    made.held.mkdir()
+    (made.held / RELEASED).touch()
+    return made
 
 
 def stop(process: "subprocess.Popen[str]") -> int:

@@ -59,13 +59,13 @@ def test_the_sensor_asks_for_no_run_of_a_current_lake_and_for_one_of_a_new_day(p
     def ticks() -> list[dict]:
         return screen.ask(TICKS)["sensorOrError"]["sensorState"]["ticks"]
 
-    (first, *_) = screen.until("a tick", ticks, patience=180)
+    (first, *_) = screen.until("a tick", ticks, patience=600)
     assert first["runIds"] == []
     assert "are current" in first["skipReason"]
     simulate(place, LATER)
     quiet()
-    screen.until("a tick with a run", lambda: [tick for tick in ticks() if tick["runIds"]], patience=240)
+    screen.until("a tick with a run", lambda: [tick for tick in ticks() if tick["runIds"]], patience=600)
     requested = [run for tick in ticks() for run in tick["runIds"]]
     assert len(requested) == 1
     screen.ask(STOP, id=screen.ask(TICKS)["sensorOrError"]["id"])
-    screen.until("the new day", lambda: place.lake.window_labels(day(LATER)).exists(), patience=240)
+    screen.until("the new day", lambda: place.lake.window_labels(day(LATER)).exists(), patience=600)

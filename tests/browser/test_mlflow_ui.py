@@ -80,3 +80,39 @@ def test_the_experiment_lists_every_run_and_none_ended_before_it_began(place: Pl
     look_at_training(screen)
     screen.settle()
     screen.shoot("mlflow_runs")
+
+
+def test_two_runs_are_compared_with_their_symbol_horizon_and_head(place: Place, screen: Screen) -> None:
+    screen.go(f"{place.mlflow}/#/experiments/1/runs", height=850, width=1700)
+    screen.see(f"{SYMBOL} 5s", "matching runs")
+    look_at_training(screen)
+    row_of = "//*[@role='row'][.//*[normalize-space(text())='{}']]"
+    parent = row_of.format(f"{SYMBOL} 5s") + "//*[contains(@col-id, 'Run Name')]//button"
+    screen.until("the runs below the model", lambda: screen.driver.find_elements(By.XPATH, parent))[0].click()
+    for stage in ("uq_regression", "uq_classification"):
+        path = row_of.format(f"{SYMBOL} 5s {stage}") + "//input[contains(@class, 'ag-checkbox-input')]"
+        box = screen.until(f"the box of {stage}", lambda path=path: screen.driver.find_elements(By.XPATH, path))[0]
+        screen.driver.execute_script("arguments[0].click()", box)
+    screen.press("Compare")
+    screen.see("Comparing 2 Runs", "Parameters", f"{SYMBOL} 5s uq_regression", f"{SYMBOL} 5s uq_classification")
+    shown = screen.until("the parameters side by side", lambda: parameters(screen))
+    assert shown["symbol"] == [SYMBOL, SYMBOL]
+    assert shown["horizon_s"] == ["5", "5"]
+    assert sorted(shown["head"]) == ["classification", "regression"]
+    screen.driver.execute_script(TO_HEAD)
+    screen.settle()
+    screen.shoot("mlflow_compare")
+
+
+ROWS = """return Array.from(document.querySelectorAll('tr')).map(row =>
+  Array.from(row.querySelectorAll('th, td')).map(cell => cell.innerText.trim()))"""
+
+
+TO_HEAD = """Array.from(document.querySelectorAll('tr')).find(row => row.cells[0].innerText.trim() === 'head')
+  .scrollIntoView({block: 'center'})"""
+
+
+def parameters(screen: Screen) -> dict[str, list[str]] | None:
+    """The rows of the comparison by name, once they are there."""
+    rows = {row[0]: row[1:] for row in screen.driver.execute_script(ROWS) if len(row) == 3}
+    return rows if {"symbol", "horizon_s", "head"} <= set(rows) else None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MOST_SECONDS = 300
+RELEASED = "released"
 HOOK = Path(__file__).parent / "held_training"
 
 
@@ -21,7 +22,7 @@ def wait_until_held(
 ) -> list[int]:
     """The process numbers of the held trainings, once there are `count` of them."""
     until = time.monotonic() + MOST_SECONDS
-    while len(held := [int(path.name) for path in directory.iterdir()]) < count:
+    while len(held := [int(path.name) for path in directory.iterdir() if path.name != RELEASED]) < count:
         assert alive(), output()
         assert time.monotonic() < until, f"{len(held)} of {count} trainings reached the held step"
         time.sleep(0.05)

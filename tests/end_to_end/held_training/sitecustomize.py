@@ -1,7 +1,7 @@
 """Put on PYTHONPATH, holds every training of a process at its third step until a signal arrives.
 
 The test then does not depend on whether the signal or the end of the training comes first. The process leaves a file in the
-directory that HELD_TRAININGS names when it is held.
+directory that HELD_TRAININGS names when it is held. While that directory has a file called `released`, nothing is held.
 """
 
 import importlib.abc
@@ -23,8 +23,9 @@ class HeldEvent(threading.Event):
 
     def is_set(self) -> bool:
         self.steps += 1
-        if self.steps == STEP:
-            (Path(os.environ["HELD_TRAININGS"]) / str(os.getpid())).touch()
+        directory = Path(os.environ["HELD_TRAININGS"])
+        if self.steps == STEP and not (directory / "released").exists():
+            (directory / str(os.getpid())).touch()
             self.wait()
         return super().is_set()
 
