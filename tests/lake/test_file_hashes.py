@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import threading
 from pathlib import Path
 
 import dagster as dg
@@ -93,6 +94,60 @@ def test_a_write_that_is_killed_around_its_rename_leaves_a_file_that_verifies(la
     hash_record(labels).write_text(f"{'0' * 24}\n{'1' * 24}\n")
     with pytest.raises(DamagedFile):
         read_table(labels)
+
+
+def test_a_file_verifies_after_any_number_of_killed_writes(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, rename = read_table(labels), os.replace
+
+    def killed(source: Path, target: Path) -> None:
+        if Path(target) == labels:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    for number in range(4):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "replace", killed)
+            with pytest.raises(KeyboardInterrupt):
+                write_parquet(pa.table({"y": [number]}), labels)
+        assert read_table(labels).equals(whole)
+    write_parquet(pa.table({"y": [9]}), labels)
+    assert read_table(labels)["y"].to_pylist() == [9]
+    flip(labels, random.Random(3))
+    with pytest.raises(DamagedFile):
+        read_table(labels)
+
+
+def test_writers_of_one_file_take_turns(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second writer comes between the record and the rename of the first."""
+    rename, others = os.replace, list[threading.Thread]()
+
+    def interrupted(source: Path, target: Path) -> None:
+        if Path(target) == labels and not others:
+            others.append(threading.Thread(target=lambda: [write_parquet(pa.table({"y": [n]}), labels) for n in (2, 3)]))
+            others[0].start()
+            others[0].join(timeout=0.5)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    write_parquet(pa.table({"y": [1]}), labels)
+    others[0].join()
+    assert read_table(labels)["y"].to_pylist() == [3]
+
+
+def test_a_file_that_is_replaced_while_it_is_verified_is_not_damaged(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = list[int]()
+
+    def while_others_write(path: Path) -> os.stat_result:
+        if path == labels and not written:
+            for number in (1, 2):
+                written.append(number)
+                write_parquet(pa.table({"y": [number]}), labels)
+        return stat(path)
+
+    stat = os.stat
+    monkeypatch.setattr("uqlob_pipeline.lake.file_hashes.os.stat", lambda path, **_: while_others_write(path))
+    verified(labels)
+    assert written == [1, 2]
 
 
 def test_a_footer_that_cannot_be_read_is_named(labels: Path) -> None:

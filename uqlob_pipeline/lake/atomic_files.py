@@ -1,10 +1,11 @@
 """Atomic writes: a file is written under a temporary name in its own directory and renamed, so that readers see a whole file."""
 
+import fcntl
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,12 +32,27 @@ def atomic_path(path: Path, *, hashed: bool = False) -> Iterator[Path]:
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         if hashed:
-            hashes = next_hashes(path, temporary)
-            with atomic_path(hash_record(path)) as record:
-                record.write_text("".join(f"{known}\n" for known in hashes))
-        os.replace(temporary, path)
+            with _writers_turn(path.parent):
+                hashes = next_hashes(path, temporary)
+                with atomic_path(hash_record(path)) as record:
+                    record.write_text("".join(f"{known}\n" for known in hashes))
+                os.replace(temporary, path)
+        else:
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writers_turn(directory: Path) -> Iterator[None]:
+    """One writer at a time records a hash and renames its file. A directory on NFS cannot be locked: nobody waits there."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # releases the lock
 
 
 def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:

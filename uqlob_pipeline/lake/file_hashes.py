@@ -2,7 +2,8 @@
 
 Neither DuckDB nor Polars verifies the page checksums of Parquet, and pyarrow only on request; a flipped bit would be read as
 another value. The hash of `date=2026-01-05.parquet` is in `.date=2026-01-05.parquet.blake2b` beside it. It is recorded before the
-file gets its name, together with the hash of the version before: whichever of the two a killed process leaves is known.
+file gets its name, together with the hash of the version before: whichever of the two a killed process leaves is known. Writers
+of the same file take turns with both steps.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SUFFIX = ".blake2b"
-KEPT = 2  # the present version and the one before
+KEPT = 2  # the next version and the present one
 
 
 class DamagedFile(Exception):
@@ -40,9 +41,12 @@ def recorded_hashes(path: Path) -> list[str]:
 
 
 def next_hashes(path: Path, content: Path) -> list[str]:
-    """The hashes to record before `content` takes the place of `path`."""
-    new = file_hash(content)
-    return [new, *(known for known in recorded_hashes(path) if known != new)][:KEPT]
+    """The hashes to record before `content` takes the place of `path`. That of the file there now is always among them."""
+    new, known = file_hash(content), recorded_hashes(path)
+    if len(known) > 1 and path.is_file():  # a killed write may have recorded hashes of files that never got the name
+        present = file_hash(path)
+        known.sort(key=lambda one: one != present)
+    return list(dict.fromkeys([new, *known]))[:KEPT]
 
 
 def verified(path: Path) -> Path:
@@ -51,10 +55,14 @@ def verified(path: Path) -> Path:
     A file is hashed once per process, unless it changed since. A file without a recorded hash, of an older version of this
     project, passes; `uqlob status --deep` lists such files.
     """
-    recorded = tuple(recorded_hashes(path))
-    if recorded:
+    while recorded := tuple(recorded_hashes(path)):
         stat = os.stat(path)
-        _require(path, recorded, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
+        try:
+            _require(path, recorded, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
+            break
+        except DamagedFile:
+            if tuple(recorded_hashes(path)) == recorded:
+                raise  # otherwise it was written again after its hashes were read
     return path
 
 
