@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from uqlob_pipeline.lake import dump_hashes
-from uqlob_pipeline.lake.dump_hashes import dump_hash
+from uqlob_pipeline.lake.dump_hashes import dump_damage, dump_hash
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake
 
@@ -68,3 +68,18 @@ def test_a_memory_that_cannot_be_read_is_no_memory(lake: Lake, monkeypatch: pyte
     (kept,) = (lake.root / "hashes").rglob("*.json")
     kept.write_text('{"state"')
     assert dump_hash(lake, dump) == file_hash(dump)
+
+
+def test_a_dump_that_grows_while_it_is_checked_is_not_damaged(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dump_hashes, "SETTLED_NS", -1)
+    dump = write(lake, "{}\n")
+    dump_hash(lake, dump)
+
+    def while_it_grows(path: Path) -> str:
+        with open(path, "a") as recorder:
+            recorder.write("{}\n")
+        return file_hash(path)
+
+    assert dump_damage(lake, dump) == ""
+    monkeypatch.setattr(dump_hashes, "file_hash", while_it_grows)
+    assert dump_damage(lake, dump) is None

@@ -18,7 +18,11 @@ SETTLED_NS = 2_000_000_000  # a file that changed a moment ago can change again 
 def hashes_of_dumps(lake: Lake, day: AssetDay) -> dict[str, str]:
     """The hash of every dump that the replay of an asset-day reads: those of the better book channel, and the trades."""
     _, files = lake.book_dumps(day)
-    return {str(path.relative_to(lake.root)): dump_hash(lake, path) for path in [*files, *lake.dumps("trade", day)]}
+    return hashes_of_files(lake, [*files, *lake.dumps("trade", day)])
+
+
+def hashes_of_files(lake: Lake, dumps: list[Path]) -> dict[str, str]:
+    return {str(path.relative_to(lake.root)): dump_hash(lake, path) for path in dumps}
 
 
 def dump_hash(lake: Lake, dump: Path) -> str:
@@ -38,11 +42,14 @@ def dump_hash(lake: Lake, dump: Path) -> str:
 def dump_damage(lake: Lake, dump: Path) -> str | None:
     """What is wrong with a dump: its bytes changed although its size and times did not.
 
-    None where that is not known, because the dump was not hashed before; its hash is cached from now on.
+    None where that is not known: the dump was not hashed before, and its hash is cached from now on, or it is being written to.
     """
-    known = _cached_hash(_cache_path(lake, dump), _state(dump))
+    state = _state(dump)
+    known = _cached_hash(_cache_path(lake, dump), state)
     if known:
-        return "" if file_hash(dump) == known else "its bytes changed on disk since it was read first"
+        if file_hash(dump) == known:
+            return ""
+        return "its bytes changed on disk since it was read first" if _state(dump) == state else None
     dump_hash(lake, dump)
     return None
 
