@@ -1,5 +1,6 @@
 """`uqlob download` against a server on loopback that cuts connections, refuses and redirects."""
 
+import contextlib
 import datetime as dt
 import email.utils
 import gzip
@@ -150,6 +151,15 @@ def test_redirects_to_unencrypted_addresses_and_in_circles_are_refused(server: F
 def test_an_unencrypted_server_is_refused(address: str) -> None:
     with pytest.raises(DownloadFailed, match="is not an https:// address"):
         FileClient(address, None)
+
+
+def test_the_path_of_the_address_is_kept(server: FileServer, tmp_path: Path) -> None:
+    server.files[f"/mirror/tardis{PATH}"] = CONTENT
+    for address in (f"{server.address}/mirror/tardis", f"{server.address}/mirror/tardis/"):
+        target = tmp_path / f"{len(address)}.csv.gz"
+        with contextlib.closing(FileClient(address, None)) as client:
+            client.fetch(PATH, target, lambda have, total: None)
+        assert target.read_bytes() == CONTENT
 
 
 # ---- the command

@@ -74,7 +74,7 @@ class FileClient:
         part, tag = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.tag")
 
         def attempt() -> None:
-            self._receive(urljoin(self.base, path), part, tag, progress)
+            self._receive(f"{self.base.rstrip('/')}/{path.lstrip('/')}", part, tag, progress)
             _check_archive(part)
 
         self._retried(path, part, attempt)
