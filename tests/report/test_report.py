@@ -194,9 +194,12 @@ def renamed(tables: EvaluationTables, symbol: str) -> EvaluationTables:
 
 def test_the_page_has_every_table_and_figure(page):
     tables = {"directional-f1", "large-moves", "calibration", "per-class-f1", "by-symbol", "dataset", "thresholds", "parameters"}
+    tables |= {"economics-chosen", "economics-savings"}
     assert tables | {"hyperparameters", "threshold-multiplier", "gating-verdict", "directional-f1-ETH-USD"} <= set(page.views)
     titles = " ".join(image["alt"] for image in page.images)
     for figure in ("One forecast", "Prediction intervals", "R² against", "Directional macro F1 against", "macro F1 against"):
+        assert figure in titles
+    for figure in ("Break-even fee by gate", "Markouts, latency, size and waiting", "Result over time"):
         assert figure in titles
     for figure in ("accuracy against", "Reliability", "PIT", "Risk-coverage", "Class proportions", "Class drift", "Sweep"):
         assert figure in titles

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from uqlob_pipeline.config.profile import EvaluationSettings, FeatureSettings, Instrument, LabelSettings, Profile, Span, Splits
+from uqlob_pipeline.config.profile import EvaluationSettings, FeatureSettings, Instrument, LabelSettings, Profile
+from uqlob_pipeline.config.splits import Span, Splits
 from uqlob_pipeline.lake.data_quality import DataQuality, write_quality
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import AssetDay, Lake

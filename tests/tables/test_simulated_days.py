@@ -12,7 +12,8 @@ from tests.tables.feature_reference import reference_features
 from tests.tables.label_reference import reference_labels, reference_prices, reference_thresholds
 from tests.tables.synthetic import Event
 from uqlob_models.tokens import decode
-from uqlob_pipeline.config.profile import Profile, Span, Splits, load_profile
+from uqlob_pipeline.config.profile import Profile, load_profile
+from uqlob_pipeline.config.splits import Span, Splits
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.ingest import write_book_events

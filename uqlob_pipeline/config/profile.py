@@ -4,9 +4,7 @@
 The section `training` is `uqlob_models.config.TrainingConfig`, `economics` is in `economics.py` beside this file.
 """
 
-import dataclasses
 import datetime as dt
-import difflib
 import hashlib
 import json
 import os
@@ -14,18 +12,12 @@ import re
 import tomllib
 from decimal import Decimal
 from functools import cached_property, lru_cache, reduce
-from itertools import pairwise
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    ConfigDict,
-    Discriminator,
     Field,
-    RootModel,
-    Tag,
     ValidationError,
     model_validator,
 )
@@ -33,9 +25,10 @@ from pydantic import (
 from uqlob_models.config import TrainingConfig
 from uqlob_pipeline.config.economics import EconomicsSettings
 from uqlob_pipeline.config.section import Section
+from uqlob_pipeline.config.splits import DAYS_TAGS, SplitName, Splits
 from uqlob_pipeline.config.study import StudySettings
+from uqlob_pipeline.config.wrong_keys import explain
 
-UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's error types, of a model and of a dataclass
 PROFILES = Path(__file__).parent / "profiles"
 SYMBOL_PATTERN = re.compile(r"[A-Z0-9]{1,12}-[A-Z]{3,6}")
 
@@ -73,81 +66,6 @@ class Instrument(Section):
     def units_per_tick(self) -> int:
         """Price units (10^-price_precision) in one tick."""
         return int(self.tick * 10**self.price_precision)
-
-
-class Span(Section):
-    first: dt.date
-    last: dt.date
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "Span":
-        if self.last < self.first:
-            raise ValueError(f"last ({self.last}) lies before first ({self.first})")
-        return self
-
-    def days(self) -> list[dt.date]:
-        return [self.first + dt.timedelta(days=i) for i in range((self.last - self.first).days + 1)]
-
-    def __contains__(self, day: dt.date) -> bool:
-        return self.first <= day <= self.last
-
-
-class DayList(RootModel[tuple[dt.date, ...]]):
-    """Days that are not consecutive, such as the first day of each month."""
-
-    model_config = ConfigDict(frozen=True)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "DayList":
-        if not self.root:
-            raise ValueError("a list of days needs at least one day")
-        for day, following in pairwise(self.root):
-            if following <= day:
-                raise ValueError(f"days must be in order and different: {following} follows {day}")
-        return self
-
-    @property
-    def first(self) -> dt.date:
-        return self.root[0]
-
-    @property
-    def last(self) -> dt.date:
-        return self.root[-1]
-
-    def days(self) -> list[dt.date]:
-        return list(self.root)
-
-    def __contains__(self, day: dt.date) -> bool:
-        return day in self.root
-
-
-def _kind_of_days(value: Any) -> str:
-    return "list" if isinstance(value, list | tuple | DayList) else "span"
-
-
-DAYS_TAGS = ("span", "list")
-SplitDays = Annotated[Annotated[Span, Tag("span")] | Annotated[DayList, Tag("list")], Discriminator(_kind_of_days)]
-SplitName = Literal["train", "validation", "test"]
-
-
-class Splits(Section):
-    """By date: a span, or a list of days. The first half of the validation windows selects models, the second half calibrates."""
-
-    train: SplitDays
-    validation: SplitDays
-    test: SplitDays
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "Splits":
-        if not self.train.last < self.validation.first <= self.validation.last < self.test.first:
-            raise ValueError("train, validation and test must follow one another without overlap")
-        return self
-
-    def of(self, day: dt.date) -> SplitName | None:
-        for name in ("train", "validation", "test"):
-            if day in getattr(self, name):
-                return name
-        return None
 
 
 class BookSettings(Section):
@@ -370,43 +288,4 @@ def read_profile(path: Path) -> Profile:
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(f"{path} is not valid TOML: {error}") from error
     except ValidationError as error:
-        raise ProfileError(_explain(path, error)) from error
-
-
-def _explain(path: Path, error: ValidationError) -> str:
-    lines = [f"profile {path} has {error.error_count()} wrong key(s):"]
-    for problem in error.errors():
-        place = [part for part in problem["loc"] if part not in DAYS_TAGS]
-        key = ".".join(str(part) for part in place) or "(the whole profile)"
-        if problem["type"] in UNKNOWN_KEY:
-            lines.append(f"  {key}: {_unknown_key(*place)}")
-            continue
-        given: Any = problem.get("input")
-        shown = "" if isinstance(given, dict) else f" (found {given!r})"
-        lines.append(f"  {key}: {problem['msg']}{shown}")
-    return "\n".join(lines)
-
-
-def _unknown_key(*place: int | str) -> str:
-    """The valid keys at a place in the profile, and the one most similar to its last part."""
-    section: Any = Profile
-    for part in place[:-1]:
-        if get_origin(section) in (dict, tuple):
-            section = get_args(section)[1 if get_origin(section) is dict else 0]
-        else:
-            section = _keys(section)[str(part)]
-        if get_origin(section) in (Union, UnionType):
-            section = next(kind for kind in get_args(section) if kind is not NoneType)
-        if get_origin(section) is Annotated:
-            section = get_args(section)[0]
-    known = list(_keys(section))
-    similar = difflib.get_close_matches(str(place[-1]), known, n=1)
-    return f"no such key{f' (did you mean {similar[0]}?)' if similar else ''}; valid keys are {', '.join(known)}"
-
-
-def _keys(section: Any) -> dict[str, Any]:
-    """The keys of a model or a dataclass, with their types."""
-    if dataclasses.is_dataclass(section):
-        hints = get_type_hints(section)
-        return {field.name: hints[field.name] for field in dataclasses.fields(section)}
-    return {name: field.annotation for name, field in section.model_fields.items()}
+        raise ProfileError(explain(path, error, Profile, DAYS_TAGS)) from error

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.config.study import read_variants
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey

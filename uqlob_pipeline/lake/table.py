@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.layout import AssetDay, ModelKey, StudyKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import sql_version

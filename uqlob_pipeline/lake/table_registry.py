@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from uqlob_models.config import StageConfig
-from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table import Column, Input, Key, SettingsFn, Table

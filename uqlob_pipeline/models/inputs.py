@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uqlob_models.config import CONTINUOUS_FEATURES
-from uqlob_pipeline.config.profile import Profile, SplitName
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.file_hashes import read_table, verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.staleness import read_inputs, require_input

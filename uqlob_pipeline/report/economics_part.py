@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -10,7 +10,7 @@ import polars as pl
 from uqlob_pipeline.economics.verdict import chosen_by_tier
 from uqlob_pipeline.economics.vocabulary import MUST_TRADE
 from uqlob_pipeline.report import figures
-from uqlob_pipeline.report.cells import Cell, Heading, View, label, signed, two_places, whole
+from uqlob_pipeline.report.cells import Cell, Formatter, Heading, View, label, signed, two_places, whole
 from uqlob_pipeline.report.figures.style import HEAD_NAMES
 from uqlob_pipeline.report.picture import Picture
 from uqlob_pipeline.report.report_inputs import ReportInputs
@@ -22,9 +22,16 @@ CAPTION = (
     "too old to know anything, before fees."
 )
 
+SAVINGS_CAPTION = (
+    "Somebody trades anyway within the horizon; the forecast only says who waits. Saving in bps of the mid-price per waiting "
+    "order, with 95 % intervals, of the head and gate that saved the most on the calibration half. No fee is a hurdle: it is "
+    "paid in any case."
+)
+
 
 def economics_items(inputs: ReportInputs) -> Iterator[View | Picture]:
     yield chosen_view(inputs)
+    yield savings_view(inputs)
     settings = (inputs.hyperparameters or {}).get("economics")
     if settings is None:
         return
@@ -43,7 +50,8 @@ def _pictures(inputs: ReportInputs, symbol: str, horizon: int, settings: Mapping
     figure = figures.figure_break_even(test, latency_ms=latency, size=size, simulated=inputs.simulated)
     caption = (
         f"Fee per side at which acting earns nothing, at {latency:g} ms latency. The bands are 95 % intervals, the dotted lines "
-        "the lowest and the highest fees. The scale is linear up to 1 bps and logarithmic above."
+        "the lowest and the highest fees. Null: takers with forecasts that are too old to know anything. The scale is linear up "
+        "to 1 bps and logarithmic above."
     )
     yield Picture(f"break-even-{symbol}", f"Break-even fee by gate, {model}", caption, figure)
     figure = figures.figure_sweeps(test, latency_ms=latency, size=size, horizon_s=horizon, simulated=inputs.simulated)
@@ -57,7 +65,10 @@ def _pictures(inputs: ReportInputs, symbol: str, horizon: int, settings: Mapping
         row: dict[str, Any] = chosen[-1]
         title = f"{row['head']}, gate {row['gate']}, {figures.POLICY_NAMES[row['policy']]}, tier {row['tier']}"
         figure = figures.figure_net_path(orders, title, row["taker_bps"], row["maker_bps"], simulated=inputs.simulated)
-        caption = "Running sum over the test days of what the calibration half chose at the cheapest tier, with a 95 % band."
+        caption = (
+            "Running sum over the test days of what the calibration half chose at the cheapest tier, with a 95 % band as if "
+            "orders were independent of one another."
+        )
         yield Picture(f"net-path-{symbol}", f"Result over time, {model}", caption, figure)
 
 
@@ -67,23 +78,55 @@ def chosen_view(inputs: ReportInputs) -> View:
     for (symbol, horizon), table in sorted(inputs.economics.items()):
         test = pl.DataFrame(table).filter(split="test")
         rows += [_row(f"{symbol} {horizon} s", row) for row in chosen_by_tier(test.to_dicts())]
-    headings = [Heading.left("Model"), Heading("Tier"), Heading.left("Head"), Heading("Gate"), Heading.left("Policy")]
+    headings = [Heading.left("Model"), Heading.left("Tier"), Heading.left("Head"), Heading.left("Gate"), Heading.left("Policy")]
     headings += [
         Heading(name)
-        for name in ("Orders", "Filled", "Before fees", "Fees", "After fees", "Break-even", "Foresight", "Random", "Null")
+        for name in ("Orders", "Fill rate", "Before fees", "Fees", "After fees", "Break-even", "Foresight", "Random", "Null")
     ]
     return View("economics-chosen", "Acting on the forecasts, by fee tier", CAPTION, [headings], rows)
 
 
-def _row(model: str, row: Mapping[str, Any]) -> list[Cell]:
+def savings_view(inputs: ReportInputs) -> View:
+    """One row per model: what the calibration half chose for somebody who trades anyway."""
+    rows = []
+    for (symbol, horizon), table in sorted(inputs.economics.items()):
+        for row in savings(pl.DataFrame(table)).iter_rows(named=True):
+            number = _numbers(row)
+            rows.append(
+                [
+                    label(f"{symbol} {horizon} s"),
+                    label(HEAD_NAMES[row["head"]]),
+                    label(str(row["gate"])),
+                    number("orders", whole),
+                    number("gross_bps", signed, _bounds(row, "gross")),
+                    number("random_bps", signed, _bounds(row, "random")),
+                    number("null_bps", signed, _bounds(row, "null")),
+                ]
+            )
+    headings = [Heading.left("Model"), Heading.left("Head"), Heading.left("Gate")]
+    headings += [Heading(name) for name in ("Waiting orders", "Saving", "Random", "Null")]
+    return View("economics-savings", "Trading anyway: the saving of whoever waits", SAVINGS_CAPTION, [headings], rows)
+
+
+def _numbers(row: Mapping[str, Any]) -> Callable[..., Cell]:
+    """Cells of a row of `economic_evaluation`, with the key of their value."""
     names = ("symbol", "horizon_s", "split", "head", "gate", "policy", "latency_ms", "size", "tier")
     key = "/".join(f"{row[name]:g}" if isinstance(row[name], float) else str(row[name]) for name in names)
 
-    def number(name: str, show: Any, beside: str = "") -> Cell:
+    def number(name: str, show: Formatter, beside: str = "") -> Cell:
         value = row[name]
         return Cell("–") if value is None else Cell(show(value), value, "economic_evaluation", f"{key}/{name}", beside)
 
-    bounds = "" if row["net_lower"] is None else f"{signed(row['net_lower'])} to {signed(row['net_upper'])}"
+    return number
+
+
+def _bounds(row: Mapping[str, Any], name: str) -> str:
+    lower, upper = row[f"{name}_lower"], row[f"{name}_upper"]
+    return "" if lower is None else f"{signed(lower)} to {signed(upper)}"
+
+
+def _row(model: str, row: Mapping[str, Any]) -> list[Cell]:
+    number = _numbers(row)
     return [
         label(model),
         label(str(row["tier"])),
@@ -94,7 +137,7 @@ def _row(model: str, row: Mapping[str, Any]) -> list[Cell]:
         number("fill_rate", two_places),
         number("gross_bps", signed),
         number("fees_bps", two_places),
-        number("net_bps", signed, bounds),
+        number("net_bps", signed, _bounds(row, "net")),
         number("break_even_bps", two_places),
         number("oracle_bps", signed),
         number("random_bps", signed),

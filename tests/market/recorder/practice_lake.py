@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from uqlob_pipeline.config.profile import BookSettings, Instrument, Profile, Span, Splits
+from uqlob_pipeline.config.profile import BookSettings, Instrument, Profile
+from uqlob_pipeline.config.splits import Span, Splits
 from uqlob_pipeline.devtools.practice_server.replayed_market import PracticeMarket
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.lake.layout import AssetDay, Lake

@@ -78,7 +78,8 @@ class Scored:
 
 
 def market_profile(market: LearnableMarket) -> Profile:
-    from uqlob_pipeline.config.profile import Span, Splits, load_profile
+    from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.config.splits import Span, Splits
 
     base = load_profile("demo")
     spans, first = [], FIRST_DAY

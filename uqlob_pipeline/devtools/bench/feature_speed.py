@@ -60,7 +60,8 @@ def features(
 
 def one_day_profile(day: "AssetDay") -> "Profile":
     """The demo profile with `day` as its only training day."""
-    from uqlob_pipeline.config.profile import Span, Splits, load_profile
+    from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.config.splits import Span, Splits
 
     demo = load_profile("demo")
     spans = [Span(first=date, last=date) for date in (day.date + dt.timedelta(days=n) for n in range(3))]

@@ -45,7 +45,8 @@ class LearningMarket:
 def market_profile(market: LearningMarket) -> Profile:
     """The demo profile, with its recipe, for this market's symbol, horizon and days."""
     # Imported here so that other commands start fast; likewise below.
-    from uqlob_pipeline.config.profile import Span, Splits, load_profile
+    from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.config.splits import Span, Splits
 
     demo = load_profile("demo")
     spans, first = [], FIRST_DAY

@@ -67,19 +67,22 @@ def figure_break_even(test: pl.DataFrame, *, latency_ms: float, size: float, sim
                 linewidth=1,
                 label="taker with perfect foresight",
             )
+            null = bound.filter(pl.col("null_bps").is_not_null())
+            axes.plot(null["gate"], null["null_bps"] / 2, color=PINK, linestyle="-.", linewidth=1, label="null")
             for tier, taker, maker in (tiers.row(0), tiers.row(-1)):
                 for fee, kind in ((taker, "taker"), (maker, "maker")):
                     axes.axhline(fee, color=FAINT, linewidth=0.8, linestyle=":")
                     axes.annotate(
-                        f"{kind} fee, {tier}",
-                        (1, fee),
+                        f"{kind} fee {fee:g}, tier {tier}",
+                        (0.99, fee),
                         xycoords=("axes fraction", "data"),
                         ha="right",
-                        va="bottom",
+                        va="bottom" if fee else "top",
                         fontsize=7,
                         color=FAINT,
                     )
             axes.set_yscale("symlog", linthresh=1)
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.axhline(0, color=FAINT, linewidth=0.8)
             axes.set(title=HEAD_NAMES[head], xlabel="gate: least confident % not acted on", xticks=sorted(own["gate"].unique()))
         grid[0][0].set_ylabel("break-even fee per side (bps)")
@@ -93,7 +96,8 @@ def figure_sweeps(test: pl.DataFrame, *, latency_ms: float, size: float, horizon
     acting = trading.filter((pl.col("policy") == TAKER) & (pl.col("filled") >= FEW)).sort("gate", "head")
     head, gate = (acting if len(acting) else trading.sort("gate")).select("head", "gate").row(-1)
     with house_style():
-        figure, grid = new_figure(2, 2, (8.2, 6.4))
+        figure, grid = new_figure(2, 2, (8.2, 6.8))
+        figure.set_layout_engine("constrained", h_pad=0.1)
         at = trading.filter(head=head, gate=gate)
         for policy in TRADING:
             own = at.filter(policy=policy)
@@ -106,6 +110,8 @@ def figure_sweeps(test: pl.DataFrame, *, latency_ms: float, size: float, horizon
         grid[1][0].set(
             title=f"Size ({where})", xlabel="order in median best queues", ylabel="result before fees (bps)", xscale="log"
         )
+        for axes in (grid[0][1], grid[1][0]):
+            axes.xaxis.set_major_formatter("{x:g}")
         _savings(grid[1][1], test.filter(policy=MUST_TRADE, latency_ms=latency_ms, size=size))
         for axes in grid.ravel():
             axes.axhline(0, color=FAINT, linewidth=0.8)
@@ -133,7 +139,8 @@ def _savings(axes: Axes, savings: pl.DataFrame) -> None:
     axes.set_xticks(range(len(gates)), [str(gate) for gate in gates])
     axes.set(title="Must trade: saving by waiting", xlabel="gate", ylabel="saving per waiting order (bps)")
     if heads:
-        axes.legend(loc="lower left")
+        axes.margins(y=0.3)
+        axes.legend(loc="upper left", ncols=len(heads))
 
 
 def figure_net_path(orders: pl.DataFrame, title: str, taker_bps: float, maker_bps: float, *, simulated: bool = True) -> Figure:
