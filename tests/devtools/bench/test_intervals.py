@@ -38,7 +38,7 @@ TIMING = {"horizon_ns": 5 * SECOND, "latency_ns": 500_000}
 def test_the_profiles_of_the_variants_differ_from_the_demo_in_the_market_alone() -> None:
     demo = (PROFILES / "demo.toml").read_text()
     base = tomllib.loads(demo)
-    for variant in ("market", "shift", "null"):
+    for variant in ("market", "shift", "short", "null"):
         found = tomllib.loads(profile_text(demo, 24, variant, "2026-01-13"))
         Profile.model_validate(found)
         assert found["simulation"]["seed"] == 24
@@ -46,6 +46,8 @@ def test_the_profiles_of_the_variants_differ_from_the_demo_in_the_market_alone()
         assert found["splits"] == base["splits"]
     assert found["simulation"]["signal"] == 0
     assert list(found["instruments"]) == ["BTC-USD"]
+    short = tomllib.loads(profile_text(demo, 24, "short", "2026-01-13"))
+    assert short == {**found, "simulation": {**found["simulation"], "signal": base["simulation"]["signal"]}}
     assert str(tomllib.loads(profile_text(demo, 24, "shift", "2026-01-13"))["simulation"]["shift"]) == "2026-01-13"
 
 

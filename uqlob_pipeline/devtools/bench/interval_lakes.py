@@ -1,7 +1,7 @@
 """The lakes of the interval benchmark: the demo's profile on other seeds, through the real DAG, each kept and resumable.
 
 Variants of a seed: `market` is the demo's kind; `shift` has the same training and validation days and models, and test days in
-another regime; `null` is a market without any signal, of BTC-USD at the shortest horizon only.
+another regime; `short` and `null` have BTC-USD at the shortest horizon only, `null` on a market without any signal.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Variant = Literal["market", "shift", "null"]
-VARIANTS: tuple[Variant, ...] = ("market", "shift", "null")
+Variant = Literal["market", "shift", "short", "null"]
+VARIANTS: tuple[Variant, ...] = ("market", "shift", "short", "null")
 # Large files that are only ever replaced whole: a copy of a lake can share them.
 SHARED = ("raw", "latent", "book_events", "window_prices", "event_features", "window_labels", "windows")
 LEFT_OUT = ("mlflow", "mlruns", "hashes", "report", "figures")
@@ -56,6 +56,7 @@ def profile_text(demo: str, seed: int, variant: Variant, first_test_day: str) ->
         changed = _replaced(r"^regime = .*$", f"regime = 1.0\nshift = {first_test_day}", changed)
     if variant == "null":
         changed = _replaced(r"^signal = .*$", "signal = 0.0", changed)
+    if variant in ("short", "null"):
         changed = _replaced(r"^horizons_s = .*$", "horizons_s = [5]", changed)
         changed = _replaced(r"^\[instruments\.ETH-USD\]\n(?:\w+ = .*\n)+", "", changed)
     return changed
