@@ -2,3 +2,9 @@
 
 Parsing of single messages belongs to `market.kraken`.
 """
+
+from pathlib import Path
+
+from uqlob_pipeline.market.numba_cache import drop_stale_numba_cache
+
+drop_stale_numba_cache(Path(__file__).parent)
