@@ -9,6 +9,7 @@ from uqlob_pipeline.devtools.bench.feature_speed import features
 from uqlob_pipeline.devtools.bench.import_speed import import_speed
 from uqlob_pipeline.devtools.bench.ingest_speed import ingest
 from uqlob_pipeline.devtools.bench.intervals import intervals
+from uqlob_pipeline.devtools.bench.joint_models import joint
 from uqlob_pipeline.devtools.bench.learning import learning
 from uqlob_pipeline.devtools.bench.market_fidelity import market
 from uqlob_pipeline.devtools.bench.metric_speed import evaluation
@@ -30,6 +31,7 @@ bench.command()(evaluation)
 bench.command()(economics)
 bench.command()(backfill)
 bench.command()(intervals)
+bench.command()(joint)
 bench.command()(worth)
 bench.command()(learning)
 bench.command()(market)

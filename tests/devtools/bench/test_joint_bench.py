@@ -1,0 +1,75 @@
+"""`uqlob bench joint`: its figures against numbers worked out by hand, and both trainings on toy windows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.uqlob_models.test_joint import frozen, joint
+from tests.uqlob_models.toy_windows import config
+from uqlob_pipeline.devtools.bench.joint_models import (
+    DIFFERENCES,
+    Scored,
+    block_sums,
+    core_seconds,
+    counted,
+    figures,
+    means,
+    paired,
+    score,
+    train_apart,
+    train_together,
+)
+
+
+def scored(block: list[int], losses: list[float], cells: list[int]) -> Scored:
+    """Every figure from the same losses and the same cells of the confusion matrix (3 x true class + predicted class)."""
+    counts = np.zeros((len(block), 4, 9))
+    counts[np.arange(len(block)), :, cells] = 1
+    return Scored(np.array(block), np.repeat(np.array(losses)[:, None], 3, axis=1), counts)
+
+
+def test_figures_are_mean_losses_and_the_mean_f1_of_down_and_up() -> None:
+    # true down predicted down, true up predicted down, true up predicted up: F1 down 2/3, F1 up 2/3
+    one = scored([0, 0, 1], [1.0, 2.0, 6.0], [0, 3, 4])
+    np.testing.assert_allclose(figures(block_sums([one]).sum(axis=0)), [3, 3, 3, *[2 / 3] * 4])
+    assert means([one])["nlpd"] == pytest.approx(3.0)
+    assert list(means([one])) == list(DIFFERENCES)
+
+
+def test_blocks_of_different_markets_are_not_merged() -> None:
+    one = scored([0, 0, 1], [1.0, 2.0, 6.0], [0, 3, 4])
+    assert block_sums([one, one]).shape == (4, 40)
+
+
+def test_differences_are_paired_block_by_block() -> None:
+    blocks = [block for block in range(30) for _ in range(4)]
+    noise = np.random.default_rng(0).normal(size=len(blocks)) * 50
+    cells = [0, 4, 3, 1] * 30
+    apart = scored(blocks, list(noise), cells)
+    together = scored(blocks, list(noise - 0.1), cells)
+    value, low, high = paired([(together, apart)])["nlpd"]
+    assert (value, low, high) == pytest.approx((-0.1, -0.1, -0.1))  # the noise cancels, since the same blocks are drawn
+    assert paired([(together, apart)])["f1_regression"] == (0.0, 0.0, 0.0)
+
+
+def test_both_ways_are_trained_and_scored_on_the_same_targets(tmp_path: Path) -> None:
+    market, settings = joint(), frozen(config())
+    directory, seconds = train_together(tmp_path / "joint", market, settings, lambda line: None)
+    assert directory.is_dir()
+    assert seconds > 0
+    models, cost = train_apart(tmp_path / "separate", market.horizons[0], settings, lambda line: None)
+    assert cost > 0
+    found = score(models, market.horizons[0], settings)
+    targets = market.horizons[0].targets("test", settings.head.context)
+    assert len(found.block) == len(targets)
+    assert found.counts[:, 0].sum() == len(targets)
+    assert found.counts[:, 1].sum() == round(0.1 * len(targets))
+
+
+def test_core_seconds_add_up_over_resumed_runs(tmp_path: Path) -> None:
+    for _ in range(2):
+        with counted(tmp_path):
+            sum(range(100_000))
+    assert len((tmp_path / "core_seconds").read_text().splitlines()) == 2
+    assert core_seconds(tmp_path) > 0
