@@ -64,6 +64,7 @@ class EncoderConfig:
     clamp: PositiveFloat = 8.0  # not printed: inputs are clamped at this many standard deviations
     summaries: bool = False  # not in the paper: 44 plain statistics of the window follow its representation
     dropped_features: tuple[Feature, ...] = ()  # ablation: these are held at zero; "token" drops the embedding
+    temporal_attention: bool = True  # ablation: false holds lambda of D-TABL's attention at zero, so that it has no effect
     dtabl: DTablWidths = field(default_factory=DTablWidths)
     deeplob: DeepLobWidths = field(default_factory=DeepLobWidths)
 

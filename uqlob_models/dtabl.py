@@ -62,14 +62,14 @@ class TemporalAttentionBilinear(nn.Module):
 
     identity: Tensor
 
-    def __init__(self, features: int, times: int, features_out: int, times_out: int) -> None:
+    def __init__(self, features: int, times: int, features_out: int, times_out: int, attends: bool = True) -> None:
         super().__init__()
         self.times = times
         self.w1 = _scaled_normal(features_out, features, fan_in=features, gain=math.sqrt(2))
         self.w = nn.Parameter(torch.full((times, times), 1 / times))
         self.w2 = _scaled_normal(times, times_out, fan_in=times, gain=1.0)
         self.bias = nn.Parameter(torch.zeros(features_out, times_out))
-        self.mix = nn.Parameter(torch.tensor(0.5))  # lambda
+        self.mix = nn.Parameter(torch.tensor(0.5 if attends else 0.0), requires_grad=attends)  # lambda
         self.register_buffer("identity", torch.eye(times), persistent=False)
 
     def scores_matrix(self) -> Tensor:
@@ -106,7 +106,8 @@ class DTabl(Encoder):
             features, times = features_out, times_out
         self.bilinear = nn.ModuleList(layers)
         self.dropout = Dropout(config.dropout)
-        self.tabl = TemporalAttentionBilinear(features, times, widths.attention_features, widths.attention_times)
+        attends = config.temporal_attention
+        self.tabl = TemporalAttentionBilinear(features, times, widths.attention_features, widths.attention_times, attends)
 
     def represent(self, tokens: Tensor, continuous: Tensor) -> Tensor:  # (B, T), (B, 7, T) -> (B, d_h)
         hidden: Tensor = self.tabl(self._bilinear(tokens, continuous))  # (96, B, 2)

@@ -47,8 +47,9 @@ def test_every_variant_is_valid_on_the_built_in_profiles(profile, name):
     base = load_profile(profile).training
     config = BUILT_IN[name].training_config(base, "frozen", 1)
     assert config.seed == base.seed
-    assert config.regression.freeze_encoder
+    assert config.regression.freeze_encoder == (BUILT_IN[name].mode != "end_to_end")
     assert not BUILT_IN[name].training_config(base, "end_to_end", 3).classification.freeze_encoder
+    assert BUILT_IN[name].optional == (BUILT_IN[name].mode is not None or config.encoder.kind == "deeplob")
     assert BUILT_IN[name].training_config(base, "end_to_end", 3).seed == base.seed + 2
 
 
@@ -76,7 +77,8 @@ def test_an_ablation_differs_from_the_full_objective_in_what_its_title_says():
     assert config("shuffled-context").head.shuffle_context_labels
     assert config("without-flow").encoder.dropped_features == ("dnfi", "dnfi_50", "dnfi_200", "qi")
     assert config("without-token").encoder.dropped_features == ("token",)
-    for name in ("no-context", "shuffled-context", "without-flow", "without-token", "gaussian", "student-t"):
+    assert not config("without-attention").encoder.temporal_attention
+    for name in ("no-context", "shuffled-context", "without-flow", "without-token", "without-attention", "gaussian"):
         assert config(name).loss == full.loss
 
 

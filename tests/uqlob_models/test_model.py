@@ -5,14 +5,16 @@ import dataclasses
 import pytest
 import torch
 
-from tests.uqlob_models.toy_windows import ENCODER, HEAD, LENGTH, config, without_dropout
+from tests.uqlob_models.toy_windows import ENCODER, HEAD, LENGTH, config, dataset, without_dropout
 from uqlob_models.config import DTablWidths, EncoderConfig, HeadConfig, TrainingConfig
 from uqlob_models.dtabl import FEATURES_FIRST, TIMES_FIRST, Bilinear, DTabl, cheaper_contraction
 from uqlob_models.dtabl import TemporalAttentionBilinear as Tabl
 from uqlob_models.encoders import Dropout, Encoder
 from uqlob_models.head import AttentiveHead
+from uqlob_models.learner import Learner
 from uqlob_models.model import UqModel, build_encoder
 from uqlob_models.parameter_table import parameter_table
+from uqlob_models.sampling import Batches
 
 
 def windows(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -310,3 +312,28 @@ def test_an_encoder_that_does_not_encode_cannot_be_built() -> None:
 
     with pytest.raises(TypeError, match="represent"):
         Nothing(ENCODER, 4)  # type: ignore[abstract]
+
+
+def test_without_temporal_attention_every_time_step_counts_the_same_and_lambda_stays_zero():
+    settings = dataclasses.replace(ENCODER, temporal_attention=False, dropout=0.0)
+    torch.manual_seed(0)
+    encoder = DTabl(settings).eval()
+    x = torch.randn(encoder.tabl.w1.shape[1], 3, encoder.tabl.times)
+    x_bar = torch.einsum("of,fbt->obt", encoder.tabl.w1, x)
+    expected = torch.relu(torch.einsum("obt,tu->obu", x_bar, encoder.tabl.w2) + encoder.tabl.bias[:, None, :])
+    assert torch.allclose(encoder.tabl(x), expected, atol=1e-5)
+    assert not encoder.tabl.mix.requires_grad
+    assert float(encoder.tabl.mix) == 0.0
+    attending = DTabl(dataclasses.replace(settings, temporal_attention=True))
+    assert [p.shape for p in encoder.parameters()] == [p.shape for p in attending.parameters()]
+
+
+def test_training_without_temporal_attention_leaves_lambda_at_zero():
+    market, settings = dataset(), config(encoder=dataclasses.replace(ENCODER, temporal_attention=False))
+    learner = Learner("pretraining", market, settings, 10)
+    before = learner.encoder.state_dict()["tabl.w1"].clone()
+    for step, batch in enumerate(Batches("pretraining", market, settings).read(0)):
+        learner.learn(batch, step)
+    assert float(learner.encoder.state_dict()["tabl.mix"]) == 0.0
+    assert not torch.equal(learner.encoder.state_dict()["tabl.w1"], before)
+    learner.restore(learner.weights(), learner.tensors())  # a parameter without a gradient has no optimiser state

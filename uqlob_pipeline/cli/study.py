@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uqlob_pipeline.study.study_tables import StudyCell
 
 study = typer.Typer(no_args_is_help=True, help="Baselines and ablations with seeds: run, list and print the study's tables.")
-VariantsOption = Annotated[str | None, typer.Option(help="Variants, separated by commas (default: all).")]
+VariantsOption = Annotated[str | None, typer.Option(help="Variants, separated by commas (default: all but optional ones).")]
 TableOption = Annotated[str | None, typer.Option(help="baselines or ablations (default: both).")]
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="How many seeds per row (default: the profile's).")]
 TABLES = ("baselines", "ablations")
@@ -150,6 +150,7 @@ def show(
     lake: Annotated[
         list[Path] | None, typer.Option(help="Root of a lake; given several times, each is a market (default: ./lake).")
     ] = None,
+    symbol: Annotated[str | None, typer.Option(help="One symbol alone (default: all of the study, pooled).")] = None,
     output: Annotated[Path | None, typer.Option(help="Directory for the CSV files (default: study/ of the lake).")] = None,
     profile: ProfileOption = None,
 ) -> None:
@@ -163,7 +164,7 @@ def show(
         from uqlob_pipeline.tracking.study_runs import table_written
 
         lakes = [Lake(root) for root in lake] if lake else [workplace.lake]
-        rows = read_rows(lakes, workplace.profile)
+        rows = read_rows(lakes, workplace.profile, symbol)
         console = Console(width=max(Console().width, 170))
         missing = missing_rows(lakes, workplace.profile)
         if not rows:
@@ -174,9 +175,9 @@ def show(
             text = caption(cells, workplace.profile, len(lakes))
             console.print(table_of(cells, name), markup=False)
             console.print(text, highlight=False)
-            path = write_csv(cells, (output or lakes[0].study) / f"{name}.csv")
+            path = write_csv(cells, (output or lakes[0].study) / f"{name}{f'-{symbol}' if symbol else ''}.csv")
             console.print(f"written to {path}", highlight=False, soft_wrap=True)
-            if cells and len(lakes) == 1:
+            if cells and len(lakes) == 1 and symbol is None:
                 table_written(Tracking(lakes[0], workplace.profile), name, [path], text, _print)
         for variant in dict.fromkeys(key.variant for key in missing):
             count = sum(key.variant == variant for key in missing)
@@ -236,7 +237,7 @@ def _chosen(profile: Profile, names: str | None, table: str | None) -> dict[str,
         raise typer.BadParameter(f"'{table}' is no table: baselines or ablations", param_hint="'--table'")
     known = {name: one for name, one in read_variants(profile.study).items() if table in (None, one.table)}
     if names is None:
-        return known
+        return {name: one for name, one in known.items() if not one.optional}
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if unknown := [name for name in wanted if name not in known]:
         raise typer.BadParameter(f"no variant {', '.join(unknown)}; there are {', '.join(known)}", param_hint="'--variants'")

@@ -56,6 +56,7 @@ class Variant(Section):
     method: Method = "head"
     head: Head | None = Field(None, description="which head is trained; method = 'head' needs it")
     mode: Mode | None = Field(None, description="overrides the profile's study.mode")
+    optional: bool = Field(False, description="made only when it is named, and not missed otherwise")
     context_statistics: bool = Field(False, description="plain models: also statistics of the realised context outcomes")
     inputs: tuple[str, ...] = Field((), description="plain models: only summaries of these features; empty: all 44")
     training: dict[str, Any] = Field(default_factory=dict, description="overlay on the profile's [training]")

@@ -74,7 +74,7 @@ def row_provenance(lake: Lake, profile: Profile, variant: Variant, key: StudyKey
         del config[stage]["checkpoint_every"]
     for name in ("device", "compile"):
         del config[name]
-    own = variant.model_dump(mode="json", exclude={"title", "order", "table", "training"})
+    own = variant.model_dump(mode="json", exclude={"title", "order", "table", "training", "optional"})
     evaluation = profile.settings_version(
         "evaluation.bootstrap_replicates", "evaluation.bootstrap_block_s", "labels.latency_us", "context.max_age_s",
         "training.head.context",

@@ -84,13 +84,16 @@ class Row:
         return len({market for by_market in self.blocks.values() for market in by_market})
 
 
-def read_rows(lakes: Sequence[Lake], profile: Profile) -> dict[tuple[str, str, int], Row]:
-    """The finished rows of one or several lakes, by variant, confidence score and horizon. Each lake is a market of its own."""
+def read_rows(lakes: Sequence[Lake], profile: Profile, symbol: str | None = None) -> dict[tuple[str, str, int], Row]:
+    """The finished rows of one or several lakes, by variant, confidence score and horizon, of one symbol or of all pooled.
+
+    Each lake is a market of its own.
+    """
     variants = read_variants(profile.study)
     found: dict[tuple[str, str, int], Row] = {}
     for number, lake in enumerate(lakes, 1):
         for key in study_keys(profile, variants):
-            if version_on_disk(lake, ROWS, key) is None:
+            if symbol not in (None, key.model.symbol) or version_on_disk(lake, ROWS, key) is None:
                 continue
             _add(found, lake, profile, variants[key.variant], key, f"{number}/{key.model.symbol}")
     order = {name: place for place, name in enumerate(variants)}
@@ -196,8 +199,9 @@ def windows_of(row: Row) -> int:
 
 
 def missing_rows(lakes: Sequence[Lake], profile: Profile) -> list[StudyKey]:
-    """The rows that no file holds yet, in any of the lakes."""
-    keys = study_keys(profile, read_variants(profile.study))
+    """The rows that no file holds yet, in any of the lakes; optional ones are not missed."""
+    variants = {name: variant for name, variant in read_variants(profile.study).items() if not variant.optional}
+    keys = study_keys(profile, variants)
     return [key for key in keys if any(version_on_disk(lake, ROWS, key) is None for lake in lakes)]
 
 
