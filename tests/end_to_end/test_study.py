@@ -16,14 +16,14 @@ from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import KEY
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_pipeline.cli.app import app
-from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice
+from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.config.study import StudySettings, read_variants
 from uqlob_pipeline.defs.build_defs import build_assets, build_resources
 from uqlob_pipeline.defs.partitions import Partitions, study_partition_key
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.study import forecasts as variant_forecasts
-from uqlob_pipeline.study import shared_encoders
 from uqlob_pipeline.study.rows import ROWS, STATISTICS, study_keys, why_row_stale, write_study_row
 from uqlob_pipeline.study.study_tables import caption, missing_rows, read_rows, study_cells, write_csv
 from uqlob_pipeline.tracking.client import Tracking
@@ -304,6 +304,7 @@ def test_an_unknown_variant_and_the_wrong_command_are_refused(ingested, tmp_path
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     wrong = CliRunner().invoke(app, ["study", "run", "--variants", "nothing", *options])
     assert wrong.exit_code == 2
-    assert shared_encoders.RECORD == "encoder.json"
     empty = CliRunner().invoke(app, ["study", "show", *options])
     assert empty.exit_code == 1
+    with pytest.raises(MaterializeFailed, match="uqlob study run"):
+        check_choice(load_profile(str(profile)), Choice(assets=(ROWS,)))
