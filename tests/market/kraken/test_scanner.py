@@ -32,7 +32,8 @@ from uqlob_pipeline.market.kraken.ingest_report import IngestError
 from uqlob_pipeline.market.kraken.messages import Batch, decimals, read_batch, scanned_batch
 from uqlob_pipeline.market.kraken.parsed_dumps import general_path
 from uqlob_pipeline.market.kraken.prints import _general_prints, _scanned_prints
-from uqlob_pipeline.market.kraken.scanner import Scan, Scanner
+from uqlob_pipeline.market.kraken.scan_arrays import Scan
+from uqlob_pipeline.market.kraken.scanner import Scanner
 
 BTC = Instrument(tick=Decimal("0.1"), price_precision=1, qty_precision=8)
 TRADES = [

@@ -32,7 +32,8 @@ from uqlob_pipeline.market.kraken.replay_state import (
     new_state,
 )
 from uqlob_pipeline.market.kraken.running_book import RunningBook
-from uqlob_pipeline.market.kraken.scanner import Scan, Scanner
+from uqlob_pipeline.market.kraken.scan_arrays import Scan
+from uqlob_pipeline.market.kraken.scanner import Scanner
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS
 from uqlob_pipeline.market.kraken.wire import DEPTHS, NOT_A_MESSAGE, SIDES, BookChannel, message_time, parse_message
 

@@ -14,7 +14,8 @@ from uqlob_pipeline.market.kraken.byte_fields import byte_at, hash_bytes
 from uqlob_pipeline.market.kraken.codes import BOOK, HEARTBEAT, LEVEL3, TRADE
 from uqlob_pipeline.market.kraken.dumps import PADDING, read_prefix, whole_lines
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
-from uqlob_pipeline.market.kraken.scanner import Scan, Scanner
+from uqlob_pipeline.market.kraken.scan_arrays import Scan
+from uqlob_pipeline.market.kraken.scanner import Scanner
 
 BLOCK_BYTES = 2 << 20
 CONVERTED_LINES = 5_000  # in a block of a converted format

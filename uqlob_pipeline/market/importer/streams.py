@@ -23,7 +23,7 @@ from uqlob_pipeline.market.importer.output_files import ImportedFiles
 from uqlob_pipeline.market.kraken.codes import SNAPSHOT
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.quarantine import MAX_REASON, quarantined_line
-from uqlob_pipeline.market.kraken.scanner import Lines
+from uqlob_pipeline.market.kraken.scan_arrays import Lines
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead, jumps_to_later_day
 from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, BookChannel, lake_symbol, message_time, parse_message, time_of
 

@@ -32,7 +32,7 @@ from uqlob_pipeline.market.kraken.codes import (
 )
 from uqlob_pipeline.market.kraken.dumps import PADDING
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
-from uqlob_pipeline.market.kraken.scanner import Entries, Scan
+from uqlob_pipeline.market.kraken.scan_arrays import Entries, Scan
 
 
 @dataclass(frozen=True)

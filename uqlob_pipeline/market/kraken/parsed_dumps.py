@@ -15,7 +15,8 @@ from uqlob_pipeline.market.kraken.codes import UNKNOWN
 from uqlob_pipeline.market.kraken.dumps import OnBreak, read_prefix, whole_lines
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 from uqlob_pipeline.market.kraken.messages import Batch, merged, read_batch, scanned_batch
-from uqlob_pipeline.market.kraken.scanner import Scan, Scanner
+from uqlob_pipeline.market.kraken.scan_arrays import Scan
+from uqlob_pipeline.market.kraken.scanner import Scanner
 from uqlob_pipeline.market.kraken.wire import MAX_LINE_BYTES
 
 BLOCK_BYTES = 2 << 20

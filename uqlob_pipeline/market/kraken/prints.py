@@ -14,7 +14,7 @@ from uqlob_pipeline.market.kraken.messages import decimals, lines_of_symbol, tim
 from uqlob_pipeline.market.kraken.parsed_dumps import general_path, scanned_blocks, unknown_rows
 from uqlob_pipeline.market.kraken.quarantine import BadLines
 from uqlob_pipeline.market.kraken.replay_state import Prints
-from uqlob_pipeline.market.kraken.scanner import Scan
+from uqlob_pipeline.market.kraken.scan_arrays import Scan
 from uqlob_pipeline.market.kraken.wire import wire_symbol
 
 
