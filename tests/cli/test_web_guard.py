@@ -19,7 +19,8 @@ import websockets.exceptions
 from websockets.sync.client import connect
 
 from uqlob_pipeline.cli.guarded_server import MLFLOW_POSTS
-from uqlob_pipeline.cli.web_guard import WebGuard, check_origin
+from uqlob_pipeline.cli.web_guard import WebGuard
+from uqlob_pipeline.config.web_origins import check_origin
 
 ASSET = dg.AssetKey("precious")
 WIPE = 'mutation { wipeAssets(assetPartitionRanges: [{assetKey: {path: ["precious"]}}]) { __typename } }'

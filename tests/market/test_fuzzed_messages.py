@@ -24,11 +24,12 @@ from uqlob_pipeline.market.importer.import_dumps import import_dumps
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, message_time, parse_message, scaled_integer, time_of
+from uqlob_pipeline.market.recorder.book_feed import BookFeed
 from uqlob_pipeline.market.recorder.connection import Abandoned, Connection
-from uqlob_pipeline.market.recorder.feeds import BookFeed, TradeFeed
 from uqlob_pipeline.market.recorder.journal import Journal
 from uqlob_pipeline.market.recorder.rejected import RejectedLines
 from uqlob_pipeline.market.recorder.settings import RecorderSettings
+from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
 pytestmark = pytest.mark.slow
 

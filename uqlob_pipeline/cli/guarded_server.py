@@ -14,7 +14,8 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from uqlob_pipeline.cli.web_guard import AsgiApp, WebGuard, loopback_origins
+from uqlob_pipeline.cli.web_guard import AsgiApp, WebGuard
+from uqlob_pipeline.config.web_origins import loopback_origins
 
 HOST = "127.0.0.1"
 # Dagster refuses mutations by itself when it is read-only. Its page sends every query by POST, MLflow's its searches.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uqlob_pipeline.cli.web_guard import check_origin
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
+from uqlob_pipeline.config.web_origins import check_origin
 
 if TYPE_CHECKING:
     from uqlob_pipeline.tracking.client import Tracking

@@ -9,36 +9,18 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
+
+from uqlob_pipeline.config.web_origins import OwnOrigins
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
-DEFAULT_PORTS = {"http": 80, "https": 443}
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 POLICY_VIOLATION = 1008  # close code of a refused WebSocket
-
-
-def loopback_origins(port: int) -> list[str]:
-    return [f"http://{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")]
-
-
-def check_origin(origin: str) -> str:
-    """An origin as a browser writes it, such as https://lob.example.org, or ValueError."""
-    parts = urlsplit(origin)
-    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
-        raise ValueError(f"{origin!r} is no origin: give scheme and host alone, such as https://lob.example.org")
-    return f"{parts.scheme}://{_host(origin)}"
-
-
-def _host(origin: str) -> str:
-    """Host and port of an origin as a browser sends them: without the scheme's own port."""
-    parts = urlsplit(origin.lower())
-    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
-    return host if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f"{host}:{parts.port}"
 
 
 @dataclass(frozen=True)
@@ -55,8 +37,7 @@ class WebGuard:
 
     def __init__(self, app: AsgiApp, origins: Iterable[str], *, read_only: bool = False, posts: str = "") -> None:
         self.app, self.read_only = app, read_only
-        self.origins = frozenset(check_origin(origin) for origin in origins)
-        self.hosts = frozenset(_host(origin) for origin in self.origins)
+        self.own = OwnOrigins(origins)
         self.posts = re.compile(posts) if posts else None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -76,12 +57,8 @@ class WebGuard:
 
     def refusal(self, scope: Message) -> Refusal | None:
         """Why a request is refused; None where it is passed on."""
-        hosts = _values(scope, b"host")
-        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
-            return Refusal(403, f"Refused: Host {', '.join(hosts) or 'missing'} is not a name of this server. {self._remedy()}")
-        for origin in _values(scope, b"origin"):
-            if origin.lower() not in self.origins:
-                return Refusal(403, f"Refused: a page of {origin} may not send requests to this server. {self._remedy()}")
+        if why := self.own.refusal(_values(scope, b"host"), _values(scope, b"origin")):
+            return Refusal(403, f"{why} Behind a proxy of your own, name its address with uqlob ui --allow-origin https://...")
         path = scope["path"]
         if CONTROL_CHARACTER.search(path):  # a route that ends in `$` also matches before a final line break
             return Refusal(400, f"Refused: the path {path!r} holds a control character")
@@ -96,12 +73,6 @@ class WebGuard:
         elif self.read_only and not (method == "POST" and self.posts and self.posts.fullmatch(path)):
             return Refusal(403, f"Refused: {method} {path}. This server was started with uqlob ui --read-only")
         return None
-
-    def _remedy(self) -> str:
-        return (
-            f"It answers as {', '.join(sorted(self.hosts))}. "
-            "Behind a proxy of your own, name its address with uqlob ui --allow-origin https://..."
-        )
 
 
 def _values(scope: Message, name: bytes) -> list[str]:

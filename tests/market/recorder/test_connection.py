@@ -16,10 +16,11 @@ from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.devtools.practice_server.token_endpoint import PRACTICE_KEY, PRACTICE_SECRET, TokenEndpoint
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.wire import parse_message
+from uqlob_pipeline.market.recorder.book_feed import BookFeed
 from uqlob_pipeline.market.recorder.connection import Abandoned
 from uqlob_pipeline.market.recorder.credentials import SECRET, TokenError, TokenSource, sign
 from uqlob_pipeline.market.recorder.dump_file import DumpFile
-from uqlob_pipeline.market.recorder.feeds import BadMessage, BookFeed, spliced
+from uqlob_pipeline.market.recorder.feeds import BadMessage, spliced
 from uqlob_pipeline.market.recorder.journal import Journal
 from uqlob_pipeline.market.recorder.pacing import BackOff, RateLimiter, subscription_cost
 from uqlob_pipeline.market.recorder.recording import Recording

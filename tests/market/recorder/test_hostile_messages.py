@@ -7,8 +7,10 @@ import pytest
 
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.wire import parse_message
-from uqlob_pipeline.market.recorder.feeds import BadMessage, BookFeed, TradeFeed
+from uqlob_pipeline.market.recorder.book_feed import BookFeed
+from uqlob_pipeline.market.recorder.feeds import BadMessage
 from uqlob_pipeline.market.recorder.instruments import InstrumentFeed
+from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
 NOW = time.time_ns()
 

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import json
+import re
 
 import pytest
 
@@ -12,9 +13,11 @@ from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, far_ahead
 from uqlob_pipeline.market.kraken.wire import parse_message, time_text
-from uqlob_pipeline.market.recorder.feeds import BadMessage, BookFeed, TradeFeed
+from uqlob_pipeline.market.recorder.book_feed import BookFeed
+from uqlob_pipeline.market.recorder.feeds import BadMessage
 from uqlob_pipeline.market.recorder.journal import Journal
 from uqlob_pipeline.market.recorder.recording import QUIET_NS, Recording
+from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
 from .practice_lake import DAY, quick, record_to_the_end
 
@@ -178,3 +181,113 @@ def test_a_day_ahead_is_far_with_any_number_of_clocks():
     assert not far_ahead(DAY_NS + 4, 5)
     assert not far_ahead(DAY_NS + 5, 5, 6)
     assert not far_ahead(DAY_NS + 5, -1, 1), "a stream's first message is accepted"
+
+
+# ---- a time on the next day, less than a day ahead: the next message decides
+
+EVENING = MIDNIGHT - 3600 * 10**9
+
+
+def _evening_market(level2_market):
+    """The opening and the updates of one symbol, an hour before midnight."""
+    late = level2_market.moved(EVENING - level2_market.opening["SOL/USD"].time)
+    updates = [one for one in late.updates if b'"SOL/USD"' in one.line]
+    return late.opening["SOL/USD"], updates
+
+
+def _receive(feed, one, time=None):
+    """Hand a message to a feed, stamped with another time if one is given, a moment after its true time."""
+    line = one.line if time is None else re.sub(rb'"timestamp":"[^"]*"', b'"timestamp":"%b"' % time_text(time).encode(), one.line)
+    feed.receive(line, parse_message(line), one.time + 1000)
+
+
+def _dumped_days(root, channel):
+    return sorted({path.parent.name for path in (root / "raw" / channel).rglob("*.zst")})
+
+
+def test_a_jump_over_midnight_that_the_next_message_refutes_opens_no_file(tmp_path, level2_market):
+    opening, updates = _evening_market(level2_market)
+    feed = BookFeed(Lake(tmp_path), "book", "SOL-USD", 25, {})
+    _receive(feed, opening)
+    _receive(feed, updates[0])
+    written = feed.files.file
+    _receive(feed, updates[1], MIDNIGHT + 7200 * 10**9)
+    assert feed.files.file is written, "nothing is opened before the time is confirmed"
+    with pytest.raises(BadMessage, match="the next message is not") as refused:
+        _receive(feed, updates[2])
+    feed.lose(refused.value.reason)
+    assert time_text(MIDNIGHT + 7200 * 10**9).encode() in refused.value.line, "the wrong line is quarantined, not the next one"
+    _receive(feed, opening)  # the new subscription's snapshot
+    _receive(feed, updates[0])
+    feed.files.close()
+    assert _dumped_days(tmp_path, "book") == [DAY.isoformat()]
+    assert (feed.statistics.malformed, feed.statistics.gaps) == (1, {"malformed": 1})
+    lines = [line for file in Lake(tmp_path).dumps("book", AssetDay("SOL-USD", DAY)) for _, line in read_lines(file)]
+    assert len(lines) == 4, "the message with the wrong time is not in the dump"
+
+
+def test_a_jump_over_midnight_that_the_next_message_confirms_begins_the_day_with_the_book(tmp_path, level2_market):
+    opening, updates = _evening_market(level2_market)
+    silence = 7200 * 10**9
+    feed = BookFeed(Lake(tmp_path), "book", "SOL-USD", 25, {})
+    _receive(feed, opening)
+    truth = RunningBook("book", 25, None, None)
+    truth.apply(parse_message(opening.line))
+    _receive(feed, updates[0], updates[0].time + silence)
+    assert _dumped_days(tmp_path, "book") == [DAY.isoformat()]
+    _receive(feed, updates[1], updates[1].time + silence)
+    feed.files.close()
+    assert feed.statistics.all_gaps == feed.statistics.malformed == 0
+    assert _dumped_days(tmp_path, "book") == [DAY.isoformat(), NEXT_DAY.isoformat()]
+    lines = [line for file in Lake(tmp_path).dumps("book", AssetDay("SOL-USD", NEXT_DAY)) for _, line in read_lines(file)]
+    first = parse_message(lines[0])
+    assert (first["type"], len(lines)) == ("snapshot", 3)
+    assert int(first["data"][0]["checksum"]) == truth.checksum(), "the book before the message that jumped"
+
+
+def test_a_jump_that_a_lost_connection_leaves_unconfirmed_is_dropped_and_counted(tmp_path, level2_market):
+    opening, updates = _evening_market(level2_market)
+    feed = BookFeed(Lake(tmp_path), "book", "SOL-USD", 25, {})
+    _receive(feed, opening)
+    _receive(feed, updates[0], MIDNIGHT + 7200 * 10**9)
+    feed.lose("connection")
+    feed.files.close()
+    assert _dumped_days(tmp_path, "book") == [DAY.isoformat()]
+    assert (feed.statistics.dropped, feed.statistics.gaps) == (1, {"connection": 1})
+
+
+def test_other_symbols_past_midnight_confirm_a_jump(tmp_path, level2_market):
+    opening, updates = _evening_market(level2_market)
+    feed = BookFeed(Lake(tmp_path), "book", "SOL-USD", 25, {})
+    _receive(feed, opening)
+    _receive(feed, updates[0], updates[0].time + 7200 * 10**9)
+    feed.turn_day(MIDNIGHT // DAY_NS, 1)
+    feed.files.close()
+    lines = [line for file in Lake(tmp_path).dumps("book", AssetDay("SOL-USD", NEXT_DAY)) for _, line in read_lines(file)]
+    assert [parse_message(line)["type"] for line in lines] == ["snapshot", "update"]
+
+
+def test_a_print_that_jumps_over_midnight_waits_for_the_next_one(tmp_path):
+    second = 10**9
+
+    refused: list[bytes] = []
+
+    def recorded(name: str, *prints: tuple[int, int]) -> tuple[TradeFeed, list[str]]:
+        feed = TradeFeed(Lake(tmp_path / name), "BTC-USD")
+        for number, (trade_id, time) in enumerate(prints):
+            line = trade((trade_id, time))
+            try:
+                feed.receive(line, parse_message(line), EVENING + number)
+            except BadMessage as bad:
+                refused.append(bad.line)
+                feed.lose(bad.reason)
+        feed.files.close()
+        return feed, _dumped_days(tmp_path / name, "trade")
+
+    wrong, days = recorded("wrong", (1, EVENING), (2, MIDNIGHT + 7200 * second), (3, EVENING + second))
+    assert days == [DAY.isoformat()]
+    assert (wrong.statistics.messages, wrong.statistics.malformed, wrong.statistics.missed_trades) == (2, 1, 1)
+    assert refused == [trade((2, MIDNIGHT + 7200 * second))], "the wrong line is quarantined, not the next one"
+    silent, days = recorded("silent", (1, EVENING), (2, MIDNIGHT + 7200 * second), (3, MIDNIGHT + 7201 * second))
+    assert days == [DAY.isoformat(), NEXT_DAY.isoformat()]
+    assert (silent.statistics.messages, silent.statistics.malformed, silent.statistics.missed_trades) == (3, 0, 0)

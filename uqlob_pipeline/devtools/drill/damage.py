@@ -4,14 +4,16 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.devtools.drill.steps import CAPTURE, SYMBOL, import_capture
+from uqlob_pipeline.devtools.drill.steps import CAPTURE, SYMBOL
 from uqlob_pipeline.lake.layout import Lake
 
+Fill = Callable[[Lake, Profile], object]  # brings a capture into a lake; returns the number of incidents, if it counts any
 HOSTILE = (
     b'{"channel":"level3","type":"update","data":[{"symbol":"BTC/USD","bids":[{"event":"add","order_qty":1e999980}],"asks":[]}]}',
     b'{"channel":"level3","type":"update","data":[{"symbol":"BTC/USD","checksum":null,"bids":[],"asks":[]}]}',
@@ -80,26 +82,28 @@ def flip_bit(path: Path, draw: random.Random) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def play_damaged_captures(root: Path, lines: list[bytes], profile: Profile, seed: str, count: int, results: Path) -> None:
-    """Import and replay damaged captures one after another; one JSON line for each, written before and after it."""
-    expected = _events(root / "undamaged", lines, profile)
+def play_damaged_captures(
+    root: Path, lines: list[bytes], profile: Profile, fill: Fill, seed: str, count: int, results: Path
+) -> None:
+    """Import or record damaged captures one after another and replay each; one JSON line before and one after it."""
+    expected = _events(root / "undamaged", lines, profile, fill)
     with open(results, "a") as out:
         for number in range(count):
             draw = random.Random(f"{seed}/{number}")  # noqa: S311 (damage, not secrets)
             damaged, what = damage_capture(lines, draw)
             print(json.dumps({"number": number, "damage": what}), file=out, flush=True)
-            outcome = _outcome(root / str(number), damaged, profile, expected)
+            outcome = _outcome(root / str(number), damaged, profile, fill, expected)
             print(json.dumps({"number": number, "outcome": outcome}), file=out, flush=True)
             shutil.rmtree(root / str(number), ignore_errors=True)
 
 
-def _outcome(root: Path, lines: list[bytes], profile: Profile, expected: Events) -> str:
+def _outcome(root: Path, lines: list[bytes], profile: Profile, fill: Fill, expected: Events) -> str:
     """`refused`, `reported` or `same`; `time` where only times differ, which Kraken's checksum does not cover; else `SILENT`."""
     from uqlob_pipeline.market.importer.import_dumps import ImportFailed
     from uqlob_pipeline.market.kraken.ingest_report import IngestError
 
     try:
-        found = _events(root, lines, profile)
+        found = _events(root, lines, profile, fill)
     except (ImportFailed, IngestError):
         return "refused"
     if found.days == expected.days:
@@ -110,7 +114,7 @@ def _outcome(root: Path, lines: list[bytes], profile: Profile, expected: Events)
     return "time" if without_times[0] == without_times[1] else "SILENT"
 
 
-def _events(root: Path, lines: list[bytes], profile: Profile) -> Events:
+def _events(root: Path, lines: list[bytes], profile: Profile, fill: Fill) -> Events:
     from uqlob_pipeline.lake.data_quality import read_quality
     from uqlob_pipeline.lake.file_hashes import read_table
     from uqlob_pipeline.lake.warehouse import Warehouse
@@ -119,8 +123,7 @@ def _events(root: Path, lines: list[bytes], profile: Profile) -> Events:
     root.mkdir(parents=True)
     (root / CAPTURE).write_bytes(b"\n".join(lines) + b"\n")
     lake = Lake(root / "lake")
-    import_capture(lake, profile)
-    rows, reported = [], False
+    rows, reported = [], bool(fill(lake, profile))
     for day in lake.recorded_days():
         if day.symbol != SYMBOL:
             reported = True  # a line of another symbol made a day of its own

@@ -1,6 +1,7 @@
 """`uqlob drill --random N`: kills, damages, delays, fills disks and cuts connections at random, and compares bytes.
 
-Every fault follows from the seed and its number: `--first` repeats one. Kill times are a share of the step's own duration.
+Every fault follows from the seed and its number: `--first` repeats one. Kill times are a share of the step's own CPU time, so
+that they land on a loaded machine as well.
 """
 
 import json
@@ -25,17 +26,22 @@ from uqlob_pipeline.devtools.drill.steps import (
     Child,
     Step,
     days_of,
+    import_capture,
+    load_compiled,
     profile_of_drill,
     record_frames,
 )
 from uqlob_pipeline.lake.layout import Lake
 
-DAMAGED_AT_ONCE = 25
+DAMAGED_AT_ONCE = 50
+PREPARATION_LIMIT_S = 3600.0  # compiles everything on a fresh installation
+AFTER_CPU_S = 0.02  # a kill comes up to this much later than its CPU time: some land while the process waits for the disk
 IMPORTED_BEFORE = (
     "uqlob_models.training",
     "uqlob_models.prediction",
     "uqlob_pipeline.market.kraken.ingest",
     "uqlob_pipeline.market.importer.import_dumps",
+    "uqlob_pipeline.market.recorder.connection",
     "uqlob_pipeline.models.gated_evaluation",
 )
 FAULTS = {
@@ -62,6 +68,7 @@ class RandomDrill:
     log: Callable[[str], None]
     steps: tuple[str, ...] = tuple(step.name for step in STEPS)
     seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
@@ -93,10 +100,23 @@ class RandomDrill:
             (own.root.parent / CAPTURE).write_bytes(b"\n".join(lines) + b"\n")
             before = self.root / "before" / step.name
             shutil.copytree(own.root.parent, before, ignore=shutil.ignore_patterns("import", "recorder"))
-            started = time.monotonic()
             self._require(Child(partial(step.run, own, self.profile), self.root / "error"), step.name)
-            self.seconds[step.name] = time.monotonic() - started
-            self.log(f"undisturbed {step.name}: {self.seconds[step.name]:.1f} s")
+            if step.name in self.steps:
+                load_compiled()  # what the step has just compiled
+                self._time(step, before)
+
+    def _time(self, step: Step, before: Path) -> None:
+        """Run the step once more in a copy: what is compiled is loaded now, and the bytes must be the same."""
+        again = self.root / "again"
+        shutil.copytree(before, again)
+        started = time.monotonic()
+        child = Child(partial(step.run, Lake(again / "lake"), self.profile), self.root / "error")
+        self._require(child, step.name)
+        self.seconds[step.name], self.cpu_seconds[step.name] = time.monotonic() - started, child.used_cpu
+        self.log(f"undisturbed {step.name}: {self.seconds[step.name]:.1f} s, {child.used_cpu:.1f} s of CPU time")
+        if different := compared(self.expected(step), output_hashes(again / "lake", step)):
+            raise RuntimeError(f"two undisturbed runs of {step.name} are not the same: {different[0]}")
+        shutil.rmtree(again)
 
     def _needed(self) -> set[str]:
         """The steps to disturb, and those that make what they read."""
@@ -105,7 +125,7 @@ class RandomDrill:
         return {*self.steps, *chain[: last + 1]}
 
     def _require(self, child: Child, what: str) -> None:
-        code = child.wait()
+        code = child.wait(PREPARATION_LIMIT_S)
         if code != 0:
             raise RuntimeError(f"the undisturbed {what} {'did not end' if code is None else 'failed'}: {child.why()}")
 
@@ -113,8 +133,8 @@ class RandomDrill:
         own = self.root / "undisturbed" / (step.name if step.outputs == ("raw",) else "") / "lake"
         return output_hashes(own, step)
 
-    def play(self, number: int) -> None:
-        """One fault; what went wrong is kept with its number."""
+    def play(self, number: int) -> str:
+        """One fault; what went wrong is kept with its number. Returns what was played."""
         draw = random.Random(f"{self.seed}/{number}")  # noqa: S311 (faults, not secrets)
         step = draw.choice([step for step in STEPS if step.name in self.steps])
         fault = draw.choice(FAULTS[step.name])
@@ -126,6 +146,7 @@ class RandomDrill:
         self.problems += [f"fault {number}, {fault} in {step.name}: {problem}" for problem in found]
         self.counts[f"{fault} in {step.name}"] += 1
         shutil.rmtree(site, ignore_errors=True)
+        return f"{fault} in {step.name}"
 
     # ---- faults
 
@@ -148,10 +169,11 @@ class RandomDrill:
         problems = []
         for _ in range(draw.randint(1, 3)):
             child = self._start(step, lake)
-            time.sleep(draw.uniform(0.0, 1.0) * self.seconds[step.name])
+            child.wait_for_cpu(draw.uniform(0.0, 1.0) * self.cpu_seconds[step.name])
+            time.sleep(draw.uniform(0.0, AFTER_CPU_S))
             child.signal(signal.SIGKILL)
-            if child.wait() == -signal.SIGKILL:
-                self.counts["kills"] += 1
+            code = child.wait()
+            self.counts["kills" if code == -signal.SIGKILL else "kills that came after the end"] += 1
             if step.name == "recorder":
                 return self._recorded_prefix(lake)
             if step.name != "training":  # an unfinished training has its best model so far
@@ -230,9 +252,11 @@ class RandomDrill:
         return [] if code == 1 and named else [f"with a flipped bit in {flipped.name} it ended with {code}: {child.why()}"]
 
     def _damage(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
-        """Damaged captures through import and replay: each is refused, reported or makes no difference."""
+        """Damaged captures through import or recorder, and replay: each is refused, reported or makes no difference."""
         results, work = lake.root.parent / "results", lake.root.parent / "damaged"
-        play = partial(play_damaged_captures, work, self.capture, self.profile, f"{self.seed}/{number}", DAMAGED_AT_ONCE, results)
+        fill = record_frames if step.name == "recorder" else import_capture
+        seed = f"{self.seed}/{number}"
+        play = partial(play_damaged_captures, work, self.capture, self.profile, fill, seed, DAMAGED_AT_ONCE, results)
         child = Child(play, lake.root.parent / "error")
         code = child.wait(2 * STEP_LIMIT_S)
         entries = [json.loads(line) for line in results.read_text().splitlines()] if results.is_file() else []

@@ -4,8 +4,10 @@ The drill runs `uqlob materialize` in subprocesses, as a user would; the pipelin
 """
 
 import datetime as dt
+import json
 import random
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -34,23 +36,38 @@ class Outcome:
         return not self.problems
 
 
-def play_random(root: Path, seed: int, numbers: range, steps: tuple[str, ...], log: Callable[[str], None]) -> None:
-    """Play random faults and print what was done; exit code 1 if one of them made a difference."""
+def play_random(
+    root: Path, seed: int, numbers: range, steps: tuple[str, ...], log: Callable[[str], None], results: Path | None = None
+) -> None:
+    """Play random faults and print what was done; exit code 1 if one of them made a difference.
+
+    A run that is ended early (Ctrl-C, SIGTERM) prints what it did until then. `results` gets one JSON line per fault, at once.
+    """
     from uqlob_pipeline.devtools.drill.random_drill import RandomDrill
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     faults = RandomDrill(root, seed, log, steps)
     faults.prepare()
-    reported = 0
-    for number in numbers:
-        faults.play(number)
-        for problem in faults.problems[reported:]:
-            log(f"FAILED {problem}")
-        reported = len(faults.problems)
-        if (number - numbers.start) % 10 == 9:
-            log(f"{number - numbers.start + 1} of {len(numbers)} faults, {reported} failed")
-    for what, count in sorted(faults.counts.items()):
-        log(f"{count:6d} {what}")
-    log(f"{len(numbers)} random faults from number {numbers.start}, seed {seed}: {reported} failed")
+    played = reported = 0
+    try:
+        for number in numbers:
+            what = faults.play(number)
+            played += 1
+            new, reported = faults.problems[reported:], len(faults.problems)
+            for problem in new:
+                log(f"FAILED {problem}")
+            if results:
+                entry = {"seed": seed, "number": number, "fault": what, "problems": new, "counts": faults.counts}
+                with open(results, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(entry) + "\n")
+            if played % 10 == 0:
+                done = f"{faults.counts['kills']} kills, {faults.counts['damaged inputs']} damaged inputs"
+                log(f"{played} of {len(numbers)} faults, {done}, {reported} failed")
+    finally:
+        for what, count in sorted(faults.counts.items()):
+            log(f"{count:6d} {what}")
+        ended = "" if played == len(numbers) else f", ended after {played}"
+        log(f"{len(numbers)} random faults from number {numbers.start}, seed {seed}{ended}: {reported} failed")
     if reported:
         raise typer.Exit(1)
 
@@ -65,6 +82,7 @@ def drill(
     random_faults: Annotated[int, typer.Option("--random", min=0, help="Play this many random faults instead of the list.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Number of the first random fault, to repeat one.")] = 0,
     steps: Annotated[str, typer.Option(help="Steps that random faults disturb.")] = ",".join(RANDOM_STEPS),
+    results: Annotated[Path | None, typer.Option(help="Append one JSON line per random fault to this file, at once.")] = None,
 ) -> None:
     """Disturb small lakes (kill, full disk, corrupt dump), run again, and compare every table with an undisturbed lake.
 
@@ -95,7 +113,7 @@ def drill(
 
     try:
         if random_faults:
-            play_random(root, seed, range(first, first + random_faults), disturbed, log)
+            play_random(root, seed, range(first, first + random_faults), disturbed, log, results)
             return
         lakes = Drill(root, chosen, kills, random.Random(seed), log)  # noqa: S311 (kill times, not secrets)
         log(f"simulating a market and building the undisturbed lake in {root}")

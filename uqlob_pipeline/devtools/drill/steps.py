@@ -12,8 +12,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.devtools.drill.lakes import PROFILE
@@ -26,9 +27,33 @@ STEP_LIMIT_S = 600.0
 
 
 def profile_of_drill() -> Profile:
+    """The drill's profile with one epoch per stage: hundreds of trainings are killed."""
     from uqlob_pipeline.config.profile import load_profile
 
-    return load_profile(PROFILE)
+    profile = load_profile(PROFILE)
+    training = profile.training
+    shorter = {name: replace(getattr(training, name), epochs=1) for name in ("pretraining", "regression", "classification")}
+    return profile.model_copy(update={"training": replace(training, **shorter)})
+
+
+def load_compiled() -> int:
+    """Load the machine code of every imported compiled function that is in numba's cache; returns their number.
+
+    Every forked process would load it again otherwise, and most kills would hit that instead of the step. Numba has no public
+    function for it. A function that is not in the cache is compiled where it is first called, as ever.
+    """
+    from numba.core.dispatcher import Dispatcher
+
+    loaded = 0
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("uqlob_pipeline."):
+            continue
+        functions: list[Any] = [one for one in vars(module).values() if isinstance(one, Dispatcher) and one.__module__ == name]
+        for function in (one for one in functions if not one.overloads):
+            for signature, *_ in function._cache._cache_file._load_index():
+                function.compile(signature)
+                loaded += 1
+    return loaded
 
 
 def days_of(profile: Profile) -> list[AssetDay]:
@@ -96,10 +121,13 @@ def evaluate_models(lake: Lake, profile: Profile) -> None:
     write_gated_evaluation(lake, profile, key)
 
 
-def record_frames(lake: Lake, profile: Profile, cuts: tuple[int, ...] = ()) -> None:
-    """Hand the capture's frames to the recorder; the connection is lost before the frames numbered in `cuts`."""
+def record_frames(lake: Lake, profile: Profile, cuts: tuple[int, ...] = ()) -> int:
+    """Hand the capture's frames to the recorder; the connection is lost before the frames numbered in `cuts`.
+
+    Returns how many gaps, bad and dropped messages the recorder counted.
+    """
+    from uqlob_pipeline.market.recorder.book_feed import BookFeed
     from uqlob_pipeline.market.recorder.connection import Abandoned, Connection
-    from uqlob_pipeline.market.recorder.feeds import BookFeed
     from uqlob_pipeline.market.recorder.journal import Journal
     from uqlob_pipeline.market.recorder.rejected import RejectedLines
     from uqlob_pipeline.market.recorder.settings import RecorderSettings
@@ -108,9 +136,10 @@ def record_frames(lake: Lake, profile: Profile, cuts: tuple[int, ...] = ()) -> N
     precisions = {"BTC/USD": (instrument.price_precision, instrument.qty_precision)}
     feed = BookFeed(lake, "level3", SYMBOL, 1000, precisions)
 
+    rejected = RejectedLines(lake.root)
+
     async def receive() -> None:
         settings = RecorderSettings((SYMBOL,), lake=lake.root)
-        rejected = RejectedLines(lake.root)
         connection = Connection("drill", "wss://localhost", [feed], settings, Journal(stream=io.StringIO()), rejected)
         connection.subscriptions.begin()
         for number, frame in enumerate((lake.root.parent / CAPTURE).read_bytes().splitlines()):
@@ -125,12 +154,13 @@ def record_frames(lake: Lake, profile: Profile, cuts: tuple[int, ...] = ()) -> N
         asyncio.run(receive())
     finally:
         feed.files.close()
+    return rejected.count + feed.statistics.all_gaps + feed.statistics.malformed + feed.statistics.dropped
 
 
 @dataclass(frozen=True)
 class Step:
     name: str
-    run: Callable[[Lake, Profile], None]
+    run: Callable[[Lake, Profile], object]
     outputs: tuple[str, ...]  # directories below the lake that it writes
 
 
@@ -150,8 +180,10 @@ STEPS = (
 class Child:
     """A forked process that runs one function; its error, if any, is in a file."""
 
-    def __init__(self, work: Callable[[], None], error: Path) -> None:
+    def __init__(self, work: Callable[[], object], error: Path) -> None:
         self.error = error
+        self.code: int | None = None
+        self.used_cpu = 0.0  # once it has ended
         error.unlink(missing_ok=True)
         sys.stdout.flush()
         self.pid = os.fork()
@@ -167,20 +199,43 @@ class Child:
             finally:
                 os._exit(code)  # never back into the code of the process that it was forked from
 
+    def cpu_seconds(self) -> float:
+        """CPU time of the process so far: unlike the clock on the wall it does not depend on the machine's other load."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # the clock id that clock_getcpuclockid(3) returns
+
+    def wait_for_cpu(self, seconds: float) -> None:
+        """Wait until the process has used this much CPU time, or has ended."""
+        deadline = time.monotonic() + STEP_LIMIT_S
+        while self.exit_code() is None and self.cpu_seconds() < seconds and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def exit_code(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        if self.code is None:
+            done, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if done:
+                self.code = os.waitstatus_to_exitcode(status)
+                self.used_cpu = usage.ru_utime + usage.ru_stime
+        return self.code
+
     def wait(self, limit_s: float = STEP_LIMIT_S) -> int | None:
         """The exit code, negative for a signal; None where it did not end in time and was killed."""
         deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            done, status = os.waitpid(self.pid, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.005)
+        try:
+            while time.monotonic() < deadline:
+                if (code := self.exit_code()) is not None:
+                    return code
+                time.sleep(0.005)
+        except KeyboardInterrupt:
+            self.signal(signal.SIGKILL)
+            raise
         self.signal(signal.SIGKILL)
         os.waitpid(self.pid, 0)
         return None
 
     def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        if self.code is None:
+            os.kill(self.pid, number)
 
     def why(self) -> str:
         return self.error.read_text().partition("\n")[0][:300] if self.error.is_file() else ""

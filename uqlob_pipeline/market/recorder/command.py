@@ -105,6 +105,7 @@ async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port
         recording.close()
         if server:
             server.shutdown()
+            server.server_close()
     rows = StatusBoard(recording).read()
     journal.log(
         "info",

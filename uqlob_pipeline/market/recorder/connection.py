@@ -164,7 +164,7 @@ class Connection:
                 try:
                     feed.receive(line, message, received_at)
                 except BadMessage as bad:
-                    self._fail(subscription, bad.reason, str(bad), line, received_at)
+                    self._fail(subscription, bad.reason, str(bad), bad.line or line, received_at)
                     continue
                 if subscription.requested_at is not None and feed.live:
                     subscription.requested_at = None

@@ -1,13 +1,20 @@
-"""Prometheus metrics of the recording, served on loopback and read from the counters at each scrape."""
+"""Prometheus metrics of the recording, served on loopback and read from the counters at each scrape.
+
+Requests that name another host, or that a page of another origin sends, are refused as on the other pages of this project.
+"""
 
 import shutil
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from uqlob_pipeline.config.web_origins import OwnOrigins, loopback_origins
 from uqlob_pipeline.market.recorder.recording import Recording
 from uqlob_pipeline.market.recorder.settings import RecorderError
 
@@ -73,15 +80,50 @@ class RecordingCollector(Collector):
         return up, lost, limited, tokens
 
 
-def serve_metrics(recording: Recording, port: int) -> Any:
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def guarded(app: WsgiApp, own: OwnOrigins) -> WsgiApp:
+    """The application behind the check of `Host` and `Origin`; it takes GET and HEAD alone."""
+
+    def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        # wsgiref joins repeated headers by commas, so that two hosts are none of this server's names.
+        hosts, origins = ([environ[name]] if name in environ else [] for name in ("HTTP_HOST", "HTTP_ORIGIN"))
+        why, status = own.refusal(hosts, origins), "403 Forbidden"
+        if not why and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site":
+            why = "Refused: sent by a page of another site."
+        if not why and environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            why, status = "Refused: the metrics can only be read.", "405 Method Not Allowed"
+        if not why:
+            return app(environ, start_response)
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")])
+        return [f"{why}\n".encode()]
+
+    return answer
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 30  # of a client that connects and sends nothing
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not logged."""
+
+
+def serve_metrics(recording: Recording, port: int) -> WSGIServer:
     """Serve http://127.0.0.1:PORT/metrics in a thread; the caller shuts the returned server down."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(RecordingCollector(recording))
+    app = guarded(make_wsgi_app(registry), OwnOrigins(loopback_origins(port)))
     try:
-        server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
+        server = make_server("127.0.0.1", port, app, _Server, _QuietHandler)
     except OSError as error:
         raise RecorderError(
             f"--metrics-port {port}: {error.strerror} on 127.0.0.1. Choose another port, or 0 for no metrics"
         ) from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

@@ -9,15 +9,17 @@ from typing import Any
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS
 from uqlob_pipeline.market.kraken.wire import wire_symbol
+from uqlob_pipeline.market.recorder.book_feed import BookFeed
 from uqlob_pipeline.market.recorder.connection import Connection
 from uqlob_pipeline.market.recorder.credentials import TokenSource
 from uqlob_pipeline.market.recorder.dump_file import DayFiles, sync
-from uqlob_pipeline.market.recorder.feeds import BookFeed, Feed, TradeFeed
+from uqlob_pipeline.market.recorder.feeds import Feed
 from uqlob_pipeline.market.recorder.instruments import InstrumentFeed
 from uqlob_pipeline.market.recorder.journal import Journal
 from uqlob_pipeline.market.recorder.rejected import RejectedLines
 from uqlob_pipeline.market.recorder.settings import RecorderError, RecorderSettings
 from uqlob_pipeline.market.recorder.statistics import FeedStatistics
+from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
 QUIET_NS = 10 * 10**9  # how long after midnight a symbol without messages starts its new day
 CLOSE_SECONDS = 5.0
