@@ -11,7 +11,7 @@ import pyarrow as pa
 from uqlob_pipeline.config.profile import BookSettings, Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.available_days import recorded_partitions
-from uqlob_pipeline.lake.file_hashes import read_table
+from uqlob_pipeline.lake.file_hashes import DamagedFile, read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table_registry import REGISTRY
@@ -24,6 +24,10 @@ ARROW_TYPES = {
     "bool": pa.bool_(),
 }
 MIN_EXECUTIONS_PER_PRINT = 0.5  # prints of another market or clock explain nearly nothing
+
+
+class OutdatedQuality(DamagedFile):
+    """A row of `data_quality` with other columns, of another version of this project; the message says what makes it again."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def write_quality(lake: Lake, quality: DataQuality, provenance: Provenance) -> N
 
 
 def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
-    """The quality of an asset-day; None where it was never replayed."""
+    """The quality of an asset-day; None where it was never replayed, OutdatedQuality where another version wrote it."""
     path = lake.data_quality(day)
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -124,18 +128,42 @@ def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
 
 @lru_cache(maxsize=4096)
 def _read(path: Path, _mtime_ns: int) -> DataQuality:
-    (row,) = read_table(path).to_pylist()
+    table = read_table(path)
+    missing = [name for name in DataQuality.__dataclass_fields__ if name not in table.column_names]
+    if missing or len(table) != 1:
+        what = f"without {', '.join(missing)}" if missing else f"with {len(table)} rows"
+        raise OutdatedQuality(
+            f"{path} is of another version of this project ({what}). Its day is stale: materialise book_events again, "
+            f"for instance with `uqlob materialize --select book_events`"
+        )
+    (row,) = table.to_pylist()
     known: dict[str, Any] = {name: row[name] for name in DataQuality.__dataclass_fields__}
     return DataQuality(**known)
 
 
+def quality_is_outdated(lake: Lake, day: AssetDay) -> bool:
+    try:
+        read_quality(lake, day)
+    except OutdatedQuality:
+        return True
+    return False
+
+
+def _current_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
+    """The quality of an asset-day; None where this version has not replayed it: `uqlob status` lists such a day as stale."""
+    try:
+        return read_quality(lake, day)
+    except OutdatedQuality:
+        return None
+
+
 def recorded_quality(lake: Lake, profile: Profile) -> list[DataQuality]:
     """The quality of every recorded asset-day of the profile that was replayed."""
-    found = (read_quality(lake, day) for day in recorded_partitions(lake, profile))
+    found = (_current_quality(lake, day) for day in recorded_partitions(lake, profile))
     return [quality for quality in found if quality is not None]
 
 
 def why_refused(lake: Lake, profile: Profile, day: AssetDay) -> str:
     """Why an asset-day is too damaged to be used; empty where it can be, or was never replayed."""
-    quality = read_quality(lake, day)
+    quality = _current_quality(lake, day)
     return quality.beyond_limits(profile.book) if quality is not None else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import recorded_partitions
-from uqlob_pipeline.lake.data_quality import remedy, why_refused
+from uqlob_pipeline.lake.data_quality import quality_is_outdated, remedy, why_refused
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
@@ -229,6 +229,8 @@ def why_stale(lake: Lake, profile: Profile, name: str, key: Key) -> str:
     inconsistent = inconsistent_companions(lake, name, key, on_disk)
     if inconsistent:
         return f"written in part: not made together with {' and '.join(inconsistent)}"
+    if name == "book_events" and isinstance(key, AssetDay) and quality_is_outdated(lake, key):
+        return "made by other code"
     try:
         return why_differs(on_disk, expected_provenance(lake, profile, name, key))
     except NotReady as error:

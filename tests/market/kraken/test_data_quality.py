@@ -8,7 +8,9 @@ import pytest
 from tests.market.kraken.market_streams import DAY, SNAPSHOT, Stream, profile, wire, write_dump
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
 from uqlob_pipeline.defs.market.checks import trades, whole_day
+from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.data_quality import DataQuality, read_quality, why_refused
+from uqlob_pipeline.lake.file_hashes import DamagedFile, read_table
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, why_stale
@@ -89,6 +91,21 @@ def test_a_day_without_its_row_is_stale(lake: Lake) -> None:
     assert why_stale(lake, profile(), "book_events", DAY) == ""
     lake.data_quality(DAY).unlink()
     assert "data_quality" in why_stale(lake, profile(), "book_events", DAY)
+
+
+def test_a_row_of_an_older_layout_is_refused_by_name_and_its_day_is_stale_until_it_is_replayed(lake: Lake) -> None:
+    whole = quality_of(lake, lines_of(stream_of(20)))
+    path = lake.data_quality(DAY)
+    table = read_table(path)
+    write_parquet(table.drop_columns(["prints", "cut_imports"]), path, table.schema.metadata)
+    with pytest.raises(DamagedFile, match=r"without prints, cut_imports.*materialise book_events again") as refused:
+        read_quality(lake, DAY)
+    assert str(path) in str(refused.value)
+    assert why_stale(lake, profile(), "book_events", DAY) == "made by other code"
+    assert why_refused(lake, profile(), DAY) == "", "so that `uqlob materialize` can plan the replay"
+    ingest(lake, profile())
+    assert read_quality(lake, DAY) == whole
+    assert why_stale(lake, profile(), "book_events", DAY) == ""
 
 
 # ---- trades
