@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 import urllib.request
+from collections import Counter
 from contextlib import asynccontextmanager
 
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
@@ -59,15 +60,22 @@ async def until(condition, seconds: float = 120.0) -> None:
 def test_sigkill_loses_nothing_that_was_flushed_and_the_rest_is_replayed(level3_market, practice_lake, undisturbed):
     lake = practice_lake(level3_market)
 
-    def updates_on_disk(symbol: str) -> int:
-        dumps = lake.lake.dumps("level3", AssetDay(symbol.replace("/", "-"), DAY))
+    half = len(level3_market.updates) // 2
+
+    def updates_on_disk(symbol: str, channel: str = "level3") -> int:
+        dumps = lake.lake.dumps(channel, AssetDay(symbol.replace("/", "-"), DAY))
         return sum(json.loads(line).get("type") == "update" for _, line in read_lines(dumps[0])) if dumps else 0
+
+    def first_half_on_disk() -> bool:
+        """Books are flushed before trades: a kill in between would leave events without the prints that explain them."""
+        sent = Counter((one.symbol, one.channel) for one in level3_market.updates[:half])
+        return all(updates_on_disk(symbol, channel) >= count for (symbol, channel), count in sent.items())
 
     async def run() -> dict[str, int]:
         # The market is held until the second recorder listens: on a busy machine it could be over before the first is killed.
-        async with PracticeServer(level3_market, hold_at=len(level3_market.updates) // 2) as server:
+        async with PracticeServer(level3_market, hold_at=half) as server:
             async with recorder(server, lake.lake.root, "--metrics-port", "0") as process:
-                await until(lambda: min(map(updates_on_disk, level3_market.symbols)) > 500)
+                await until(first_half_on_disk)
                 flushed = {symbol: updates_on_disk(symbol) for symbol in level3_market.symbols}
                 process.send_signal(signal.SIGKILL)
                 await process.wait()

@@ -36,7 +36,9 @@ def features(
         warehouse = Warehouse(lake, profile.duckdb)
         fit(lake, warehouse, profile, DAY)
         parts: dict[str, float] = {}
-        timed = against_bare_scan(warehouse, lake, lambda: write(lake, warehouse, profile, DAY, parts), repeats)
+        timed = against_bare_scan(
+            warehouse, lake.dumps("level3", DAY)[0], lambda: write(lake, warehouse, profile, DAY, parts), repeats
+        )
         kept = rows_of(lake, DAY)
         size = lake.event_features(DAY).stat().st_size
     result = {

@@ -14,7 +14,9 @@ from uqlob_pipeline.market.kraken.message_layouts import line_end, scan_book, sc
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 from uqlob_pipeline.market.kraken.scan_arrays import ASK_ENTRIES, BID_ENTRIES, LINES, Entries, Lines, Scan
 
+_SMALLEST_LINE = 2  # bytes of a line that is not blank
 _SMALLEST_ENTRY = 19  # bytes of {"price":1,"qty":0}
+_COUNTED = 4 << 20  # bytes of a block beyond which its lines are counted: the most that it could hold is too much to reserve
 _NEWLINE = 10
 
 _BOOK, _LEVEL3 = literal('{"channel":"book","type":"'), literal('{"channel":"level3","type":"')
@@ -35,13 +37,18 @@ class Scanner:
     def _reserve_entries(self, count: int) -> None:
         self.bids, self.asks = (Entries(*(np.empty(count + 1, np.int64) for _ in Entries._fields)) for _ in range(2))
 
+    def _reserve(self, block: bytes, size: int) -> None:
+        """Room for a block. Counting its lines would take as long as scanning them, and room that is not used takes no memory."""
+        counted = size > _COUNTED
+        if size // _SMALLEST_LINE >= len(self.lines.begin):
+            self._reserve_lines(2 * block.count(b"\n") if counted else _COUNTED // _SMALLEST_LINE)
+        if size // _SMALLEST_ENTRY >= len(self.bids.key):
+            self._reserve_entries(2 * block.count(b"{") if counted else _COUNTED // _SMALLEST_ENTRY)
+
     def scan(self, block: bytes) -> Scan:
         text = np.frombuffer(block, np.uint8)
         size = len(block) - PADDING
-        if (lines := block.count(b"\n")) >= len(self.lines.begin):
-            self._reserve_lines(2 * lines)
-        if size // _SMALLEST_ENTRY >= len(self.bids.key) and (entries := block.count(b"{")) >= len(self.bids.key):
-            self._reserve_entries(2 * entries)
+        self._reserve(block, size)
         used = np.zeros(3, np.int64)
         _scan_lines(Scan(text, self.lines, self.bids, self.asks, used), size, *self.precisions, no_known_time())
         lines, bids, asks = (int(count) for count in used)
