@@ -14,7 +14,7 @@ from uqlob_pipeline.market.kraken.byte_fields import byte_at, hash_bytes
 from uqlob_pipeline.market.kraken.codes import BOOK, HEARTBEAT, LEVEL3, TRADE
 from uqlob_pipeline.market.kraken.dumps import PADDING, read_prefix, whole_lines
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
-from uqlob_pipeline.market.kraken.scan_arrays import Scan
+from uqlob_pipeline.market.kraken.scan_arrays import NEWLINES, Scan
 from uqlob_pipeline.market.kraken.scanner import Scanner
 
 BLOCK_BYTES = 2 << 20
@@ -26,13 +26,11 @@ ALONE, NO_STREAM = -1, -2
 CHANNELS = {LEVEL3: "level3", BOOK: "book", TRADE: "trade"}
 
 
-def blocks_of(dump: Dump) -> Iterator[tuple[bytes, np.ndarray | int]]:
-    """A dump's lines as padded blocks, with the numbers of their lines, or the first one where they are consecutive."""
+def blocks_of(dump: Dump) -> Iterator[tuple[bytes, np.ndarray | None]]:
+    """A dump's lines as padded blocks, with the numbers of their lines, or None where they are consecutive."""
     if dump.format.name == V2.name:
-        number = 1
         for block in whole_lines(read_prefix(dump.path), BLOCK_BYTES):
-            yield block, number
-            number += block.count(b"\n")
+            yield block, None
         return
     lines: list[tuple[int, bytes]] = []
     for numbered in dump.lines():
@@ -59,22 +57,24 @@ class BlockImport:
         self.table = np.full(4 * MAX_STREAMS, -1, np.int64)
         self.count = np.zeros(1, np.int64)
         self.keys: list[tuple[str, str]] = []
+        self.last_number = 0
 
-    def add(self, block: bytes, numbers: np.ndarray | int) -> int:
-        """Add a block's lines; returns the number of its last one."""
+    def add(self, block: bytes, numbers: np.ndarray | None) -> int:
+        """Add a dump's next block; returns the number of its last line."""
         scan = self.scanner.scan(block)
         stream = np.empty(len(scan.lines.begin), np.int64)
         _number_streams(scan, self.names, self.table, self.count, stream)
         for row in self.names[len(self.keys) : int(self.count[0])]:
             self.keys.append((CHANNELS[int(row[0])], bytes(row[2 : 2 + row[1]]).decode()))
-        one = _Block(block, scan, numbers)
+        one = _Block(block, scan, self.last_number + 1 if numbers is None else numbers)
         first = 0
         for alone in [*np.flatnonzero(stream == ALONE).tolist(), len(stream)]:
             self._add_rows(one, stream, first, alone)
             if alone < len(stream):
                 self._add_alone(one, alone)
             first = alone + 1
-        return one.last_number
+        self.last_number = one.last_number
+        return self.last_number
 
     def _add_rows(self, one: "_Block", stream: np.ndarray, first: int, stop: int) -> None:
         """Rows whose layout is known. The order counts within a stream only."""
@@ -117,7 +117,7 @@ class _Block:
     @property
     def last_number(self) -> int:
         if isinstance(self.numbers, int):
-            return self.numbers + self.block.count(b"\n") - 1
+            return self.numbers + int(self.scan.used[NEWLINES]) - 1
         return int(self.numbers[-1])
 
     def number_of(self, row: int) -> int:

@@ -76,6 +76,7 @@ class StreamsImport:
         self.lake, self.profile = lake, profile
         self.books: dict[tuple[str, str], BookStream] = {}
         self.trades: dict[str, int] = {}  # time of the newest print
+        self.directories: dict[tuple[str, str, dt.date], Path] = {}
         self.obsolete: set[Path] = set()
 
     def begin(self, dump: Dump, identity: str, obsolete: Iterable[str]) -> None:
@@ -150,7 +151,10 @@ class StreamsImport:
             self._refuse(one.number, f"{type(error).__name__}: {error}")
 
     def _directory(self, channel: str, symbol: str, day: dt.date) -> Path:
-        return self.lake.raw(cast(Channel, channel), AssetDay(check_symbol(lake_symbol(symbol)), day))
+        key = channel, symbol, day
+        if key not in self.directories:  # for every line that is added alone, a new path would be a third of the time
+            self.directories[key] = self.lake.raw(cast(Channel, channel), AssetDay(check_symbol(lake_symbol(symbol)), day))
+        return self.directories[key]
 
     # ---- books
 

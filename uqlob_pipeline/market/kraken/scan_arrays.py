@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-LINES, BID_ENTRIES, ASK_ENTRIES = 0, 1, 2  # positions in `Scan.used`
+LINES, BID_ENTRIES, ASK_ENTRIES, NEWLINES = 0, 1, 2, 3  # positions in `Scan.used`
 
 
 class Lines(NamedTuple):
@@ -43,4 +43,4 @@ class Scan(NamedTuple):
     lines: Lines
     bids: Entries
     asks: Entries
-    used: np.ndarray  # numbers of lines, bids and asks
+    used: np.ndarray  # numbers of lines that are not blank, bids, asks, and of all lines

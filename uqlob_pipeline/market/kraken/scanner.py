@@ -12,7 +12,7 @@ from uqlob_pipeline.market.kraken.codes import HEARTBEAT, MISSING, UNKNOWN
 from uqlob_pipeline.market.kraken.dumps import PADDING
 from uqlob_pipeline.market.kraken.message_layouts import line_end, scan_book, scan_trade
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
-from uqlob_pipeline.market.kraken.scan_arrays import ASK_ENTRIES, BID_ENTRIES, LINES, Entries, Lines, Scan
+from uqlob_pipeline.market.kraken.scan_arrays import ASK_ENTRIES, BID_ENTRIES, LINES, NEWLINES, Entries, Lines, Scan
 
 _SMALLEST_LINE = 2  # bytes of a line that is not blank
 _SMALLEST_ENTRY = 19  # bytes of {"price":1,"qty":0}
@@ -49,9 +49,9 @@ class Scanner:
         text = np.frombuffer(block, np.uint8)
         size = len(block) - PADDING
         self._reserve(block, size)
-        used = np.zeros(3, np.int64)
+        used = np.zeros(4, np.int64)
         _scan_lines(Scan(text, self.lines, self.bids, self.asks, used), size, *self.precisions, no_known_time())
-        lines, bids, asks = (int(count) for count in used)
+        lines, bids, asks, _ = (int(count) for count in used)
         self.lines.bids[lines], self.lines.asks[lines] = bids, asks
         return Scan(
             text,
@@ -91,6 +91,7 @@ def _scan_lines(scan: Scan, size: int, price_precision: int, qty_precision: int,
     at = 0
     while at < size:
         line, bids, asks = used[LINES], used[BID_ENTRIES], used[ASK_ENTRIES]
+        used[NEWLINES] += 1
         lines.begin[line] = at
         lines.bids[line], lines.asks[line] = bids, asks
         lines.received_at[line] = MISSING
