@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
-.PHONY: demo study test test-slow test-ui ui lint docs bench clean
+.PHONY: demo study test test-slow test-cluster test-ui ui lint docs bench clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uqlob needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
@@ -30,6 +30,10 @@ test: $(VENV)/.installed-dev  ## all tests except the slow and the browser tests
 
 test-slow: $(VENV)/.installed-dev  ## tests that take minutes: learning, faults, load
 	$(BIN)/pytest -m slow
+
+test-cluster: $(VENV)/.installed-dev  ## Postgres, an object store and two Ray nodes on loopback: the same bytes as here
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cluster,cluster-test]'
+	$(BIN)/pytest -m cluster
 
 test-ui: $(VENV)/.installed-dev  ## the Dagster and MLflow UIs in a real browser
 	$(BIN)/pytest -m browser

@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.object_store import ObjectServer, object_server
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
@@ -62,3 +63,19 @@ def resources(lake: Lake, profile: Profile) -> dict[str, object]:
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.instance_for_test() as instance:
         yield instance
+
+
+@pytest.fixture(scope="session")
+def running_server() -> Iterator[ObjectServer]:
+    with object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """An S3 server on loopback, and scratch of one's own for what is fetched from it."""
+    monkeypatch.setenv("UQLOB_SCRATCH", str(tmp_path / "scratch"))
+    for name, value in running_server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield running_server
+    running_server.before = None

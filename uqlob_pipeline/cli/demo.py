@@ -35,6 +35,7 @@ def _run_demo(workplace: Workplace) -> None:
     if settings.simulation is None:
         raise ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
     from uqlob_pipeline.cli.simulate import market_of
+    from uqlob_pipeline.lake.shared_lake import working_copy
     from uqlob_pipeline.market.simulator import simulate_day
 
     sweep_temporaries(place.root)
@@ -42,9 +43,9 @@ def _run_demo(workplace: Workplace) -> None:
     days = [(symbol, day) for symbol in settings.symbols for day in settings.days(symbol, "train", "validation", "test")]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     events = 0
-    with Progress(*columns, console=Console()) as progress, ThreadPoolExecutor(cores()) as pool:
+    with Progress(*columns, console=Console()) as progress, working_copy(place) as copy, ThreadPoolExecutor(cores()) as pool:
         task = progress.add_task("simulating asset-days", total=len(days))
-        written = [pool.submit(simulate_day, place.root, symbol, day, market) for symbol, day in days]
+        written = [pool.submit(simulate_day, copy.root, symbol, day, market) for symbol, day in days]
         try:
             for done in as_completed(written):  # the market's machine code runs without the interpreter's lock
                 events += done.result().events
@@ -53,6 +54,7 @@ def _run_demo(workplace: Workplace) -> None:
             pool.shutdown(cancel_futures=True)
             raise
     print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.root}/raw", flush=True)
+    place.refresh()
     run(workplace, Choice())
     _summary(place, settings)
 

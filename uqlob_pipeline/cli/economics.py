@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +16,7 @@ def economics(
     latency_ms: Annotated[float | None, typer.Option(help="Latency in ms, one of the profile's (default: its own).")] = None,
     tier: Annotated[str | None, typer.Option(help="Fee tier by 30-day volume, such as 10M (default: the last).")] = None,
     profile: Annotated[str | None, typer.Option(help="Built-in profile or path; default: UQLOB_PROFILE, else demo.")] = None,
-    lake: Annotated[Path | None, typer.Option(help="Root of the lake; default: UQLOB_LAKE, else ./lake.")] = None,
+    lake: Annotated[str | None, typer.Option(help="The lake, a path or a URL; default: UQLOB_LAKE, else ./lake.")] = None,
 ) -> None:
     """Print what acting on the forecasts is worth on the test days, before and after fees.
 
@@ -29,7 +28,7 @@ def economics(
     from uqlob_pipeline.config.profile import ProfileError, load_profile
     from uqlob_pipeline.economics.verdict import own_rows, verdict
     from uqlob_pipeline.economics.vocabulary import ECONOMICS
-    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.shared_lake import open_lake
     from uqlob_pipeline.lake.table_registry import model_keys
     from uqlob_pipeline.models.evaluation_files import read_whole
 
@@ -46,9 +45,13 @@ def economics(
     if fees is None:
         known = ", ".join(one.name for one in settings.economics.tiers)
         raise typer.BadParameter(f"'{tier}' is none of the profile's tiers ({known})", param_hint="'--tier'")
-    found = [(key, path) for key in model_keys(settings) if (path := Lake(lake).by_model(ECONOMICS, key)).exists()]
+    place = open_lake(lake)
+    found = [(key, path) for key in model_keys(settings) if (path := place.by_model(ECONOMICS, key)).exists()]
     if not found:
-        typer.echo(f"no model is evaluated in {Lake(lake).root}: uqlob materialize --select trades,economic_evaluation", err=True)
+        typer.echo(
+            f"no model is evaluated in {place.name}: uqlob materialize --select trades,economic_evaluation",
+            err=True,
+        )
         raise typer.Exit(1)
     console = Console(width=max(Console().width, 180))  # narrower, the table would break its words
     at_latency = settings.economics.model_copy(update={"latency_ms": chosen})

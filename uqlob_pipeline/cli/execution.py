@@ -45,6 +45,7 @@ def materialize_choice(
     count = 0
     checked: set[str] = set()
     for leg in legs(choice):
+        lake.refresh()
         runs = runs_for(leg, lake, profile, choice)
         at_once = trainings_at_once(profile, len(runs)) if leg[0].grain == "model" else 1
         if at_once > 1:
@@ -100,7 +101,7 @@ def _command(run: Run, lake: Lake, choice: Choice, profile_name: str | None) -> 
     (key,) = run.keys
     assert isinstance(key, ModelKey)
     options = {
-        "--lake": str(lake.root),
+        "--lake": lake.name,
         "--select": ",".join(run.tables),
         "--symbols": key.symbol,
         "--horizons": str(key.horizon_s),

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uqlob_pipeline.cli.workplace import LakeOption
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,7 +18,7 @@ def import_dumps(
         list[Path],
         typer.Argument(help="Dumps of a known format, plain or compressed; formats, symbols, channels and days may be mixed."),
     ],
-    lake: Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="The lake's directory (default: ./lake).")] = None,
+    lake: LakeOption = None,
     profile: Annotated[
         str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper, free-days or a .toml file.")
     ] = None,
@@ -41,7 +43,8 @@ def import_dumps(
     from uqlob_pipeline.config.profile import ProfileError, load_profile
     from uqlob_pipeline.lake.atomic_files import sweep_temporaries
     from uqlob_pipeline.lake.available_days import left_out
-    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.shared_lake import open_lake, working_copy
+    from uqlob_pipeline.lake.store import StoreRefused
     from uqlob_pipeline.market.importer import import_dumps as importer
     from uqlob_pipeline.market.importer.formats.recognition import FORMAT_NAMES
     from uqlob_pipeline.market.importer.instrument_hints import instrument_hints
@@ -50,37 +53,38 @@ def import_dumps(
     if format_name is not None and format_name not in FORMAT_NAMES:
         raise typer.BadParameter(f"{format_name!r} is not one of {', '.join(FORMAT_NAMES)}", param_hint="'--format'")
     try:
-        settings, target = load_profile(profile), Lake(lake)
-        sweep_temporaries(target.root)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TransferSpeedColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as progress:
-            tasks = {file: progress.add_task(file.name, total=_estimated_size(file)) for file in dict.fromkeys(files)}
-            reports = importer.import_dumps(
-                target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen), format_name
+        settings = load_profile(profile)
+        with working_copy(open_lake(lake)) as target:
+            sweep_temporaries(target.root)
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TransferSpeedColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
             )
-            written: set[Path] = set()
-            books: set[Path] = set()
-            for report in reports:
-                progress.remove_task(tasks[Path(report.source)])
-                _show(console, report, target.root)
-                written |= {(target.root / path).parent for path in report.written}
-                books |= {target.root / path for path in report.written if path.startswith(("raw/level3/", "raw/book/"))}
-        imported = [day for day in target.recorded_days() if written & {target.raw("level3", day), target.raw("book", day)}]
-        for line in [*instrument_hints(settings, books), *left_out(settings, imported)]:
-            console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    except (importer.ImportFailed, ProfileError) as error:
+            with Progress(*columns, console=console, transient=True) as progress:
+                tasks = {file: progress.add_task(file.name, total=_estimated_size(file)) for file in dict.fromkeys(files)}
+                reports = importer.import_dumps(
+                    target, settings, tasks, lambda file, seen: progress.update(tasks[file], completed=seen), format_name
+                )
+                written: set[Path] = set()
+                books: set[Path] = set()
+                for report in reports:
+                    progress.remove_task(tasks[Path(report.source)])
+                    _show(console, report, target.root)
+                    written |= {(target.root / path).parent for path in report.written}
+                    books |= {target.root / path for path in report.written if path.startswith(("raw/level3/", "raw/book/"))}
+            imported = [day for day in target.recorded_days() if written & {target.raw("level3", day), target.raw("book", day)}]
+            for line in [*instrument_hints(settings, books), *left_out(settings, imported)]:
+                console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    except (importer.ImportFailed, ProfileError, StoreRefused) as error:
         console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
     except OSError as error:
         console.print(
-            f"{error.filename or target.root}: {error.strerror or error}. Files imported before this one are complete, and no "
-            f"partial file was left. Free some space or repair the cause, then import again",
+            f"{error.filename or lake or 'the lake'}: {error.strerror or error}. Files imported before this one are complete, "
+            f"and no partial file was left. Free some space or repair the cause, then import again",
             style="red",
             markup=False,
             highlight=False,

@@ -39,6 +39,10 @@ def materialize(
         Verify,
         typer.Option(help="Checksums of book_events: the profile's sample, or all (makes days with a sample again)."),
     ] = Verify.SAMPLE,
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="Request one backfill from the instance's daemon and wait for it; nothing runs here."),
+    ] = False,
     lake: LakeOption = None,
     profile: ProfileOption = None,
 ) -> None:
@@ -70,15 +74,17 @@ def materialize(
                 force=force,
                 verify_all=verify is Verify.ALL,
             ),
+            submit=submit,
         )
 
 
-def run(workplace: Workplace, choice: "Choice") -> int:
-    """Materialise a choice in the terminal; returns the number of runs."""
+def run(workplace: Workplace, choice: "Choice", *, submit: bool = False) -> int:
+    """Materialise a choice in the terminal, here or by the instance's daemon; returns the number of runs."""
     import dagster as dg
 
     from uqlob_pipeline.cli.execution import materialize_choice
     from uqlob_pipeline.cli.planning import MaterializeFailed, nothing_to_do
+    from uqlob_pipeline.cli.submission import submit_choice
     from uqlob_pipeline.defs.build_defs import build_defs
     from uqlob_pipeline.defs.instance import open_instance
     from uqlob_pipeline.lake.atomic_files import sweep_temporaries
@@ -89,9 +95,10 @@ def run(workplace: Workplace, choice: "Choice") -> int:
     started = time.monotonic()
     try:
         with open_instance() as instance:
-            runs = materialize_choice(
-                defs, lake, profile, choice, lambda line: print(line, flush=True), instance, workplace.profile_name
-            )
+            if submit:
+                runs = submit_choice(lake, profile, choice, _print, instance)
+            else:
+                runs = materialize_choice(defs, lake, profile, choice, _print, instance, workplace.profile_name)
     except MaterializeFailed as error:
         raise fail(error) from error
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as stopped:
@@ -101,3 +108,7 @@ def run(workplace: Workplace, choice: "Choice") -> int:
     if last:
         print(last)
     return runs
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)

@@ -3,13 +3,18 @@
 import datetime as dt
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from uqlob_pipeline.cli.workplace import fail
 from uqlob_pipeline.config.profile import Profile, ProfileError, SimulationSettings, load_profile
 from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.shared_lake import open_lake, working_copy
+from uqlob_pipeline.lake.store import StoreError, StoreRefused
 from uqlob_pipeline.market.simulator.market_settings import BOOK_DEPTHS, LEVEL3_DEPTHS, DayWritten, Faults, MarketSettings
 from uqlob_pipeline.market.simulator.symbol_specs import SYMBOLS
 
@@ -33,7 +38,7 @@ def simulate(
     days: Annotated[int, typer.Option(min=1, help="How many days, one after another.")] = 1,
     hours: Annotated[float, typer.Option(help="Hours per day, more than 0 and up to 24.")] = 24.0,
     start_hour: Annotated[float, typer.Option(help="UTC hour at which each day begins.")] = 0.0,
-    lake: Annotated[Path, typer.Option(envvar="UQLOB_LAKE", help="Where data live; dumps go to raw/ below it.")] = Path("lake"),
+    lake: Annotated[str, typer.Option(envvar="UQLOB_LAKE", help="Where data live: a path or s3://bucket/prefix.")] = "lake",
     seed: Annotated[int, typer.Option(help="The same seed and settings give the same bytes.", rich_help_panel=_MARKET)] = 7,
     signal: Annotated[
         float, typer.Option(help="Strength of the hidden pressure; 0 is the null market.", rich_help_panel=_MARKET)
@@ -79,7 +84,8 @@ def simulate(
     if context.invoked_subcommand is not None:
         return
     if profile is not None:
-        _continue_market(profile, Lake(lake), days)
+        with _opened(lake) as place:
+            _continue_market(profile, place, days)
         return
     try:
         first = dt.date.fromisoformat(start)
@@ -94,7 +100,18 @@ def simulate(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    run([(name, first + dt.timedelta(days=day)) for name in names for day in range(days)], settings, lake)
+    with _opened(lake) as place:
+        run([(name, first + dt.timedelta(days=day)) for name in names for day in range(days)], settings, place.root)
+
+
+@contextmanager
+def _opened(lake: str) -> Iterator[Lake]:
+    """Where to write: the lake, or a copy of one in a store, from which every whole file is published."""
+    try:
+        with working_copy(open_lake(lake)) as place:
+            yield place
+    except (StoreError, StoreRefused) as error:
+        raise fail(error) from error
 
 
 def market_of(chosen: SimulationSettings) -> MarketSettings:

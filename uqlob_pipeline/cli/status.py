@@ -115,7 +115,7 @@ def lake_status(workplace: Workplace) -> LakeStatus:
     days = recorded_partitions(place, settings)
     quality = recorded_quality(place, settings)
     return LakeStatus(
-        lake=str(place.root),
+        lake=place.name,
         profile=settings.name,
         recorded_days=len(days),
         reasons=staleness_by_table(place, settings, days),

@@ -80,7 +80,7 @@ def run(
 
 
 def _command(workplace: Workplace, variant: str, seeds: int | None) -> list[str]:
-    options = {"--variants": variant, "--lake": str(workplace.lake.root), "--profile": workplace.profile_name}
+    options = {"--variants": variant, "--lake": workplace.lake.name, "--profile": workplace.profile_name}
     options |= {"--seeds": str(seeds)} if seeds else {}
     return ["study", "run", "--one-process", *itertools.chain(*options.items())]
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from uqlob_pipeline.config.profile import Profile
     from uqlob_pipeline.lake.layout import Lake
 
-LakeOption = Annotated[Path | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live (default: ./lake).")]
+LakeOption = Annotated[
+    str | None, typer.Option(envvar="UQLOB_LAKE", help="Where data live: a path or s3://bucket/prefix (default: ./lake).")
+]
 ProfileOption = Annotated[
     str | None, typer.Option(envvar="UQLOB_PROFILE", help="Profile: demo, paper, free-days or a .toml file.")
 ]
@@ -31,7 +33,7 @@ class Workplace:
 
 
 @contextmanager
-def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = False) -> Iterator[Workplace]:
+def open_workplace(lake: Path | str | None, profile: str | None, *, read_only: bool = False) -> Iterator[Workplace]:
     """Load the profile and find the lake; expected errors end the command with one line.
 
     A command that writes claims the Dagster instance for the lake and the profile first.
@@ -41,18 +43,19 @@ def open_workplace(lake: Path | None, profile: str | None, *, read_only: bool = 
     from uqlob_pipeline.config.study import StudyError
     from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance, claim_profile
     from uqlob_pipeline.lake.file_hashes import DamagedFile
-    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.shared_lake import open_lake
+    from uqlob_pipeline.lake.store import StoreError, StoreRefused
 
     atexit.register(_silence_stderr_at_exit)
     name = str(Path(profile).absolute()) if profile and profile.endswith(".toml") else profile or "demo"
     try:
-        place = Lake(lake)
+        place = open_lake(lake)
         settings = load_profile(name)
         if not read_only:
-            claim_instance(place.root)
+            claim_instance(place.name)
             claim_profile(name)
         yield Workplace(settings, place, name)
-    except (ProfileError, StudyError, InstanceRefused, FileNotFoundError, DamagedFile) as error:
+    except (ProfileError, StudyError, InstanceRefused, FileNotFoundError, DamagedFile, StoreError, StoreRefused) as error:
         raise fail(error) from error
 
 

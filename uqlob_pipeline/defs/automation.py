@@ -113,6 +113,7 @@ def run_requests(due: dict[AssetDay, DueDay], rounds: int) -> list[dg.RunRequest
 def new_dumps(
     context: dg.SensorEvaluationContext, lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]
 ) -> dg.SensorResult | dg.SkipReason:
+    lake.refresh()
     touched = touched_days(lake, profile, time.time())
     if not touched:
         return dg.SkipReason(f"no dump below {lake.root / 'raw'} that has been quiet for {QUIET_SECONDS:.0f} s")

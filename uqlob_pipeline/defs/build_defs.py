@@ -48,7 +48,7 @@ def build_resources(profile: Profile, lake: Lake) -> dict[str, object]:
     }
 
 
-def build_defs(profile: Profile, lake: Lake) -> dg.Definitions:
+def build_defs(profile: Profile, lake: Lake, executor: dg.ExecutorDefinition = dg.in_process_executor) -> dg.Definitions:
     return dg.Definitions(
         assets=build_assets(profile, lake),
         asset_checks=[every_day_is_whole, *STALENESS_CHECKS, lake_is_intact],
@@ -57,5 +57,5 @@ def build_defs(profile: Profile, lake: Lake) -> dg.Definitions:
         sensors=[new_dumps, failure_alert],
         resources=build_resources(profile, lake),
         loggers={"terminal": terminal_logger},
-        executor=dg.in_process_executor,  # a process per step would cost more than most steps; pools hold here too
+        executor=executor,
     )

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from uqlob_pipeline.config.profile import Profile, load_profile, profile_path
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.store import is_url
 from uqlob_pipeline.tracking.client import flattened
 
 PROJECT = Path(__file__).parents[2]
@@ -39,16 +40,20 @@ def dagster_home() -> Path:
     return home
 
 
-def claim_instance(lake: Path) -> None:
-    """Bind DAGSTER_HOME to the lake: an instance shared by two lakes would show the runs of one as those of the other."""
+def claim_instance(lake: Path | str) -> None:
+    """Bind DAGSTER_HOME to the lake: an instance shared by two lakes would show the runs of one as those of the other.
+
+    A lake in a store is given by its URL.
+    """
     home = dagster_home()
     with _opening_lock(home):
-        owner = Path((home / OWNER).read_text().strip()) if (home / OWNER).is_file() else None
-        if owner is not None and owner.resolve() == lake.resolve():
+        owner = (home / OWNER).read_text().strip() if (home / OWNER).is_file() else None
+        if owner is not None and _same_lake(owner, str(lake)):
             return
-        if owner is not None and owner.is_dir():
-            own = lake.with_name("dagster_home")
-            free = own if own != home else lake.with_name(f"{lake.name}_dagster_home")
+        if owner is not None and (is_url(owner) or Path(owner).is_dir()):
+            place = Path("lake").absolute() if is_url(str(lake)) else Path(lake)
+            own = place.with_name("dagster_home")
+            free = own if own != home else place.with_name(f"{place.name}_dagster_home")
             raise InstanceRefused(
                 f"the Dagster instance in {home} belongs to the lake {owner}, whose runs it would show as those of {lake}: "
                 f"give this lake an instance of its own, which is created if missing: export DAGSTER_HOME={free}"
@@ -56,6 +61,12 @@ def claim_instance(lake: Path) -> None:
         with atomic_path(home / OWNER) as temporary:
             temporary.write_text(f"{lake}\n")
         (home / PROFILE).unlink(missing_ok=True)  # that of the lake before
+
+
+def _same_lake(one: str, other: str) -> bool:
+    if is_url(one) or is_url(other):
+        return one.rstrip("/") == other.rstrip("/")
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def claim_profile(name: str) -> None:

@@ -61,8 +61,34 @@ def partition_key(key: Key) -> str | None:
     return symbol_partition_key(key) if key is not None else None
 
 
+def request(
+    instance: dg.DagsterInstance, lake: Lake, profile: Profile, keys: dict[str, list[Key]], title: str
+) -> PartitionBackfill:
+    """Ask the daemon for one backfill of these partitions by table; it runs them in the DAG's order."""
+    partitions = Partitions.of(profile, lake)
+    subsets: dict[dg.AssetKey, PartitionsSubset] = {}
+    for table, chosen in keys.items():
+        definition = partitions.of_table(REGISTRY[table])
+        if definition is not None and chosen:
+            subsets[dg.AssetKey(table)] = definition.subset_with_partition_keys([str(partition_key(key)) for key in chosen])
+    unpartitioned = {dg.AssetKey(table) for table, chosen in keys.items() if None in chosen}
+    backfill = PartitionBackfill.from_asset_graph_subset(
+        backfill_id=make_new_backfill_id(),
+        backfill_timestamp=time.time(),
+        tags={},
+        dynamic_partitions_store=instance,
+        asset_graph_subset=AssetGraphSubset(partitions_subsets_by_asset_key=subsets, non_partitioned_asset_keys=unpartitioned),  # type: ignore[call-arg]
+        title=title,
+        description=None,
+        run_config=None,
+    )
+    instance.add_backfill(backfill)
+    return backfill
+
+
 @dg.op(description="Requests one backfill of every partition that is missing or stale. The daemon runs it in the DAG's order.")
 def request_backfill(context: dg.OpExecutionContext, lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) -> None:
+    lake.refresh()
     days = recorded_partitions(lake, profile)
     if not days:
         raise dg.Failure(
@@ -74,24 +100,7 @@ def request_backfill(context: dg.OpExecutionContext, lake: dg.ResourceParam[Lake
     if not any(stale.values()):
         context.log.info("everything is current")
         return
-    partitions = Partitions.of(profile, lake)
-    subsets: dict[dg.AssetKey, PartitionsSubset] = {}
-    for table, keys in stale.items():
-        definition = partitions.of_table(REGISTRY[table])
-        if definition is not None and keys:
-            subsets[dg.AssetKey(table)] = definition.subset_with_partition_keys([str(partition_key(key)) for key in keys])
-    unpartitioned = {dg.AssetKey(table) for table, keys in stale.items() if None in keys}
-    backfill = PartitionBackfill.from_asset_graph_subset(
-        backfill_id=make_new_backfill_id(),
-        backfill_timestamp=time.time(),
-        tags={},
-        dynamic_partitions_store=context.instance,
-        asset_graph_subset=AssetGraphSubset(partitions_subsets_by_asset_key=subsets, non_partitioned_asset_keys=unpartitioned),  # type: ignore[call-arg]
-        title="everything that is missing or stale",
-        description=None,
-        run_config=None,
-    )
-    context.instance.add_backfill(backfill)
+    backfill = request(context.instance, lake, profile, stale, "everything that is missing or stale")
     counts = ", ".join(f"{table} {len(keys)}" for table, keys in stale.items() if keys)
     context.log.info(f"requested backfill {backfill.backfill_id} ({counts}); see Overview > Backfills")
 

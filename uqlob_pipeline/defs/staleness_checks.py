@@ -28,6 +28,7 @@ def _spec(table: Table) -> dg.AssetCheckSpec:
 
 def is_current(lake: Lake, profile: Profile, table: str) -> dg.AssetCheckResult:
     """Passes where no partition of the table that is in the lake is stale."""
+    lake.refresh()
     reasons = stale_partitions(lake, profile, table)[table]
     more = f" and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
     named = ", ".join(list(reasons)[:MOST_NAMED]) + more

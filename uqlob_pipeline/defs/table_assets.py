@@ -5,17 +5,21 @@ does the work. Assets are built per profile, since partitions depend on it.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.execution_place import lock_database, resources_on_ray
+from uqlob_pipeline.defs.failures import translate_errors
 from uqlob_pipeline.defs.materialization import DAYS_PER_RUN, Done, materialize_days, materialize_one
 from uqlob_pipeline.defs.partitions import Partitions, mapping, partition_of
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.shared_lake import working_copy
 from uqlob_pipeline.lake.table import Input, Table
-from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY
+from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY, STAGES
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.tracking.client import Tracking
 
@@ -51,6 +55,14 @@ class TableAsset:
     observe: Callable[[Lake, AssetDay], dg.AssetObservation] | None
     options: dict[str, Any]
 
+    def _made(self, site: Site, context: dg.AssetExecutionContext, key: Any, config: dg.Config) -> Done:
+        """Make a partition and publish it before Dagster hears of it."""
+        if self.table.group in ("models", "evaluation") and isinstance(key, AssetDay | ModelKey):
+            site.lake.fetch(*(site.lake.root / "models" / stage / f"symbol={key.symbol}" for stage in STAGES))
+        done = self.work(site, context, key, config)
+        site.lake.publish()
+        return done
+
     def build(self, profile: Profile, partitions: Partitions) -> dg.AssetsDefinition:
         table = self.table
 
@@ -62,14 +74,14 @@ class TableAsset:
             profile: dg.ResourceParam[Profile],
             tracking: dg.ResourceParam[Tracking],
         ) -> Iterator[Any]:
-            site = Site(lake, warehouse, profile, tracking)
-            if table.grain == "day":
-                yield from materialize_days(
-                    context, lake, profile, lambda day: self.work(site, context, day, config), self.observe
-                )
-            else:
-                key = partition_of(context) if table.grain != "all" else None
-                yield from materialize_one(context, lambda: self.work(site, context, key, config))
+            with translate_errors(context), _workplace(Site(lake, warehouse, profile, tracking), context) as site:
+                if table.grain == "day":
+                    yield from materialize_days(
+                        context, site.lake, profile, lambda day: self._made(site, context, day, config), self.observe
+                    )
+                else:
+                    key = partition_of(context) if table.grain != "all" else None
+                    yield from materialize_one(context, lambda: self._made(site, context, key, config))
 
         backfill = dg.BackfillPolicy.multi_run(max_partitions_per_run=DAYS_PER_RUN) if table.grain == "day" else None
         return dg.asset(
@@ -82,8 +94,19 @@ class TableAsset:
             code_version=table.code_version,
             metadata=column_schema(table),
             backfill_policy=backfill,
+            op_tags=resources_on_ray(table),
             **self.options,
         )(compute)
+
+
+@contextmanager
+def _workplace(site: Site, context: dg.AssetExecutionContext) -> Iterator[Site]:
+    """Where a step works: in the lake, or in a copy of a lake in a store, from which the results are published."""
+    with working_copy(site.lake, context.log.warning, lock_database(context.instance)) as lake:
+        if lake is site.lake:
+            yield site
+        else:
+            yield Site(lake, Warehouse(lake, site.warehouse.settings), site.profile, site.tracking.of(lake))
 
 
 def table_asset(

@@ -27,6 +27,8 @@ def hashes_of_files(lake: Lake, dumps: list[Path]) -> dict[str, str]:
 
 def dump_hash(lake: Lake, dump: Path) -> str:
     """The hash of a dump's bytes."""
+    if lake.local is not None:
+        return lake.local.dump_hash(dump)
     cached, state = _cache_path(lake, dump), _state(dump)
     known = _cached_hash(cached, state)
     if known:

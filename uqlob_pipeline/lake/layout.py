@@ -2,14 +2,22 @@
 
 import datetime as dt
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from uqlob_pipeline.config.profile import check_symbol
+from uqlob_pipeline.lake.store import StoreRefused, is_url
 
 Channel = Literal["level3", "book", "trade"]
 DUMP_SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.gz")
+
+
+def lake_place() -> str:
+    """The lake that the environment names: a path or the URL of a store."""
+    return os.environ.get("UQLOB_LAKE") or "lake"
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,64 @@ class StudyKey:
         return f"{self.variant} seed {self.seed} of {self.model}"
 
 
-class Lake:
-    """Paths of the data lake below one root."""
+class LocalFiles(Protocol):
+    """The local files of a lake that is kept in a store: some stand for objects whose bytes are still there."""
 
-    def __init__(self, root: Path | str | None = None) -> None:
-        self.root = Path(root or os.environ.get("UQLOB_LAKE") or "lake").absolute()
+    root: Path  # of the files that a process works with
+    windows: Path  # window stores, which the processes of a machine share
+
+    def refresh(self) -> None:
+        """Show what the store holds now."""
+
+    def fetch(self, *paths: Path) -> None:
+        """Bring the bytes of files that only stand for objects so far."""
+
+    def publish(self) -> list[str]:
+        """Put into the store what was written here since."""
+
+    def dump_hash(self, dump: Path) -> str:
+        """The hash of a dump's bytes, which whoever published it recorded."""
+
+    def lock(self, name: str, log: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Hold a name alone among all machines."""
+
+
+class Lake:
+    """Paths of the data lake below one root.
+
+    A lake may be kept in a store (`open_lake` of `uqlob_pipeline.lake.shared_lake`): then the root holds local files for it.
+    """
+
+    def __init__(self, root: Path | str | None = None, local: LocalFiles | None = None) -> None:
+        self.place = str(root or lake_place())  # as it was named
+        if local is None and (is_url(self.place) or self.place.startswith("s3:/")):
+            raise StoreRefused(f"{self.place} is a lake in a store: this command works on files alone, name a path")
+        self.local = local
+        self.root = local.root if local is not None else Path(self.place).absolute()
+
+    @property
+    def name(self) -> str:
+        """How another process is told of this lake, and messages name it: its path or its URL."""
+        return str(self.root) if self.local is None else self.place
+
+    def refresh(self) -> None:
+        """See what other machines have published since; a lake of files is what it is."""
+        if self.local is not None:
+            self.local.refresh()
+
+    def fetch(self, *paths: Path) -> None:
+        """Bring files from the store that are read without `verified`; those of a lake of files are there."""
+        if self.local is not None:
+            self.local.fetch(*paths)
+
+    def publish(self) -> None:
+        """Show other machines what was written; a lake of files needs nothing."""
+        if self.local is not None:
+            self.local.publish()
+
+    def address(self, path: Path) -> str:
+        """A file as other machines know it."""
+        return str(path) if self.local is None else f"{self.place.rstrip('/')}/{path.relative_to(self.root)}"
 
     # ---- what was recorded
 
@@ -119,7 +180,8 @@ class Lake:
 
     def windows(self, day: AssetDay) -> Path:
         """The memory-mapped window store of an asset-day (a directory)."""
-        return self.root / "windows" / f"symbol={day.symbol}" / f"date={day.date}"
+        windows = self.root / "windows" if self.local is None else self.local.windows
+        return windows / f"symbol={day.symbol}" / f"date={day.date}"
 
     # ---- tables by symbol
 

@@ -41,7 +41,7 @@ ALREADY = "trained already on the same data with the same settings ({version}); 
 
 def train_stage(lake: Lake, profile: Profile, plan: StagePlan, *, log: LogFn, **options: Any) -> StageRecord:
     """`train_stage_unlocked` after waiting for any other process that trains the same model."""
-    with training_lock(plan.home, log):
+    with training_lock(lake, plan.home, log):
         return train_stage_unlocked(lake, profile, plan, log=log, **options)
 
 

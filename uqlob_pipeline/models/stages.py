@@ -200,8 +200,17 @@ def weights_version(members: list[Path], hash_of: Callable[[Path], str] = conten
 
 
 @contextmanager
-def training_lock(home: Path, log: LogFn) -> Iterator[None]:
+def training_lock(lake: Lake, home: Path, log: LogFn) -> Iterator[None]:
     """One training per model at a time: a second run waits, and then finds the work done. The lock ends with its process."""
+    if lake.local is not None:
+        with lake.local.lock(home.relative_to(lake.root).as_posix(), log):
+            lake.refresh()
+            lake.fetch(home)
+            try:
+                yield
+            finally:
+                lake.publish()
+        return
     home.mkdir(parents=True, exist_ok=True)
     lock = FileLock(home / ".lock")
     try:

@@ -43,7 +43,7 @@ def shared_encoder(
     from uqlob_models.training import train
 
     home = _home(lake, key) / _identity(training_days, config)
-    with training_lock(home, log):
+    with training_lock(lake, home, log):
         record = home / RECORD
         if not record.is_file():
             log(f"{key}: pretraining an encoder with seed {config.seed}, which later rows share")

@@ -78,7 +78,7 @@ def train_tracked(
 
     A resumed training continues its run. A finished training is not repeated, and logged again only if its upload is incomplete.
     """
-    with training_lock(plan.home, log):
+    with training_lock(lake, plan.home, log):
         done = plan.finished()
         identity = tracking.stage(plan.key, plan.stage, plan.data_version)
         if done is not None and not (fresh or plan.is_unfinished) and tracking.is_complete(identity, done.version):

@@ -53,13 +53,18 @@ class Tracking:
         self.lake, self.profile = lake, profile
         configured = uri or os.environ.get("MLFLOW_TRACKING_URI")
         self.local = configured is None
-        self.uri = configured or f"sqlite:///{lake.mlflow / 'mlflow.db'}"
+        own = f"sqlite:///{lake.mlflow / 'mlflow.db'}" if lake.local is None else ""  # a database is no object of a store
+        self.uri = configured or own
         self.experiment = f"uqlob {profile.name}"
         self.ui = os.environ.get(MLFLOW_UI, "http://127.0.0.1:5000").rstrip("/")
         self.dagster_ui = os.environ.get(DAGSTER_UI, "http://127.0.0.1:3000").rstrip("/")
         self._directory = lake.root / "tracking"
         self._store: Store | None = None
         self._retry_at, self._retry_after = 0.0, FIRST_RETRY_S
+
+    def of(self, lake: Lake) -> "Tracking":
+        """The same store for a copy of the lake."""
+        return Tracking(lake, self.profile, self.uri or None)
 
     # ---- identities
 
@@ -121,6 +126,9 @@ class Tracking:
     def deliver(self, outbox: Outbox, log: LogFn, *, now: bool = False) -> bool:
         """Try to upload an outbox; True if it is empty now. Errors of MLflow are logged, never raised."""
         if not now and time.monotonic() < self._retry_at:
+            return False
+        if not self.uri:
+            log(f"{outbox.identity.name}: queued for MLflow; set MLFLOW_TRACKING_URI to the server of the cluster to upload it")
             return False
         try:
             store = self.store()

@@ -127,6 +127,7 @@ class Store:
 
     def _apply_artifact(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         path = self.lake.root / entry["path"]
+        self.lake.fetch(path)
         if self._is_superseded(entry):
             return
         if path.is_dir():
@@ -154,6 +155,7 @@ class Store:
     def _is_superseded(self, entry: Entry) -> bool:
         """Whether a later training replaced the weights of the entry while it was queued."""
         weights = {self.lake.root / path: version for path, version in entry.get("weights", {}).items()}
+        self.lake.fetch(*weights)
         return any(not path.is_file() or file_hash(path) != version for path, version in weights.items())
 
     def _log_tags(self, run_id: str, values: dict[str, Any]) -> None:

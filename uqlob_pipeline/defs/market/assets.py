@@ -30,6 +30,7 @@ def raw_dumps(partitions: Partitions) -> dg.SourceAsset:
     def observe(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) -> dg.DataVersionsByPartition:
         from uqlob_pipeline.market.kraken.ingest import raw_version  # numba stays out of the code server
 
+        lake.refresh()
         days = recorded_partitions(lake, profile)
         return dg.DataVersionsByPartition({asset_day_key(day): raw_version(lake, day) for day in days})
 

@@ -208,4 +208,5 @@ def _named(days: dict[AssetDay, str]) -> str:
     description="no recorded asset-day of the lake has lost anything",
 )
 def every_day_is_whole(lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]) -> dg.AssetCheckResult:
+    lake.refresh()
     return every_day(lake, profile)

@@ -76,6 +76,7 @@ def stream_from_lake(lake: Lake, stream: BookStream, time: int, without: set[Pat
     symbol, today = lake_symbol(stream.symbol), date_of(time // DAY_NS)
     days = [AssetDay(symbol, today), AssetDay(symbol, today - dt.timedelta(days=1))]
     files = [[(path, time) for path in lake.dumps(stream.channel, day) if path not in without] for day in days]
+    lake.fetch(*(path for held in files for path, _ in held))
     history = files[0]
     found = replayed_stream(stream.channel, stream.symbol, stream.instrument, history)
     if found.book is None:

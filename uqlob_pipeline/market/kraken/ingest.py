@@ -35,6 +35,7 @@ def write_book_events(
     """Replay one asset-day into `book_events`. `progress` gets the number of lines read so far."""
     instrument = profile.instrument(day.symbol)
     channel, files, notes = _source(lake, day)
+    lake.fetch(*files, *lake.dumps("trade", day), *lake.instruments())
     settings = book_settings(profile, day, verify_all=verify_all)
     provenance = Provenance("book_events", REGISTRY["book_events"].code_version, settings, hashes_of_dumps(lake, day))
     check_instrument(lake, warehouse, day, instrument)

@@ -1,0 +1,62 @@
+"""An S3 server on loopback for the tests: moto, with what a test wants to go wrong in front of it."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from werkzeug.serving import make_server
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test-access-key", "AWS_SECRET_ACCESS_KEY": "test-secret-key", "AWS_REGION": "us-east-1"}
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+@dataclass
+class ObjectServer:
+    """A running server. `before` is called with every request before the server sees it, and may change it or wait."""
+
+    url: str = ""
+    before: Callable[[dict[str, Any]], None] | None = None
+    buckets: int = 0
+    requests: list[str] = field(default_factory=list)
+
+    def wrapped(self, application: Application) -> Application:
+        def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            self.requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}")
+            if self.before is not None:
+                self.before(environ)
+            with one_at_a_time:  # moto looks and then writes, so that of two requests at once both could create
+                return application(environ, start_response)
+
+        one_at_a_time = threading.Lock()
+        return serve
+
+    def new_bucket(self) -> str:
+        self.buckets += 1
+        httpx.put(f"{self.url}/lake{self.buckets}", timeout=120).raise_for_status()
+        return f"s3://lake{self.buckets}/some/prefix"
+
+    def environment(self) -> dict[str, str]:
+        return {**KEYS, "AWS_ENDPOINT_URL": self.url}
+
+
+@contextmanager
+def object_server(port: int = 0) -> Iterator[ObjectServer]:
+    """A server; `environment` has the variables that lead to it."""
+    from moto.server import DomainDispatcherApplication, create_backend_app
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    found = ObjectServer()
+    server = make_server("127.0.0.1", port, found.wrapped(DomainDispatcherApplication(create_backend_app)), threaded=True)
+    found.url = f"http://127.0.0.1:{server.port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

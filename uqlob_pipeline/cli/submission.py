@@ -1,0 +1,116 @@
+"""`uqlob materialize --submit`: one backfill of what was planned, launched by the daemon of the instance."""
+
+import time
+from collections.abc import Callable
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus
+
+from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice, chosen_days, days_not_taken
+from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.defs.jobs import request
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.staleness import stale_with_downstream
+from uqlob_pipeline.lake.table import Key
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, keys_of
+
+BACKFILL_TAG = "dagster/backfill"
+POLL_S, DAEMON_PATIENCE_S = 2.0, 60.0
+ENDED = {
+    BulkActionStatus.COMPLETED,
+    BulkActionStatus.COMPLETED_SUCCESS,
+    BulkActionStatus.COMPLETED_FAILED,
+    BulkActionStatus.FAILED,
+    BulkActionStatus.CANCELED,
+}
+LogFn = Callable[[str], None]
+
+
+def submit_choice(lake: Lake, profile: Profile, choice: Choice, log: LogFn, instance: dg.DagsterInstance) -> int:
+    """Request what is missing or stale of a choice, and wait for it; returns the number of runs."""
+    check_choice(profile, choice)
+    if choice.verify_all:
+        raise MaterializeFailed("--submit takes no --verify all: run it without --submit, or start the run from the UI")
+    for line in days_not_taken(lake, profile, choice):
+        log(line)
+    keys = requested_keys(lake, profile, choice)
+    if not any(keys.values()):
+        return 0
+    backfill = request(instance, lake, profile, keys, f"uqlob materialize {choice.in_words}".strip())
+    log(
+        f"requested backfill {backfill.backfill_id}: "
+        + ", ".join(f"{table} {len(chosen)}" for table, chosen in keys.items() if chosen)
+    )
+    return wait_for(instance, backfill.backfill_id, log)
+
+
+def requested_keys(lake: Lake, profile: Profile, choice: Choice) -> dict[str, list[Key]]:
+    """The partitions by table, in the DAG's order: those that are missing or stale or will be, or all where it is forced."""
+    days = chosen_days(lake, profile, choice)
+    known = [*ASSET_TABLES, *(table for table in ON_REQUEST if table.name in choice.assets)]
+    chosen = [table for table in known if not choice.assets or table.name in choice.assets]
+    if choice.force:
+        symbols, horizons = list(choice.symbols) or profile.symbols, list(choice.horizons) or list(profile.evaluation.horizons_s)
+        return {table.name: keys_of(table, symbols, days, horizons) for table in chosen}
+    stale = stale_with_downstream(lake, profile, days)
+    return {table.name: [key for key in stale.get(table.name, []) if _holds(choice, key)] for table in chosen}
+
+
+def _holds(choice: Choice, key: Key) -> bool:
+    if isinstance(key, AssetDay):
+        return choice.holds(key)
+    if isinstance(key, ModelKey):
+        return (not choice.symbols or key.symbol in choice.symbols) and (not choice.horizons or key.horizon_s in choice.horizons)
+    return key is None or not choice.symbols or key in choice.symbols
+
+
+def wait_for(instance: dg.DagsterInstance, backfill_id: str, log: LogFn) -> int:
+    """Log the runs of a backfill as they end; raises MaterializeFailed with the reasons of those that failed."""
+    seen: dict[str, str] = {}
+    requested = time.monotonic()
+    warned = False
+    while True:
+        backfill = instance.get_backfill(backfill_id)
+        runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill_id}))
+        for run in reversed(runs):
+            if seen.get(run.run_id) != run.status.value:
+                seen[run.run_id] = run.status.value
+                if run.status.value in ("STARTED", "SUCCESS", "FAILURE", "CANCELED"):
+                    log(f"  {run.status.value.lower():8} {_title(run)} (run {run.run_id[:8]})")
+        if backfill is not None and backfill.status in ENDED:
+            break
+        if not runs and not warned and time.monotonic() - requested > DAEMON_PATIENCE_S:
+            warned = True
+            log("no run was launched yet: is the daemon of this instance running? Start it with dagster-daemon run or uqlob ui")
+        time.sleep(POLL_S)
+    failed = {run.run_id: run for run in runs if run.status.value != "SUCCESS"}
+    if failed or backfill.status not in (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS):
+        reasons = [f"{_title(run)}: {_why_failed(instance, run_id)}" for run_id, run in failed.items()]
+        why = "; ".join(reasons) or (backfill.error.message.strip() if backfill.error else backfill.status.value.lower())
+        raise MaterializeFailed(f"backfill {backfill_id} failed: {why}")
+    return len(runs)
+
+
+def _title(run: dg.DagsterRun) -> str:
+    assets = ", ".join(sorted(key.to_user_string() for key in run.asset_selection or ()))
+    tags = run.tags
+    first, last = tags.get("dagster/asset_partition_range_start"), tags.get("dagster/asset_partition_range_end")
+    where = tags.get("dagster/partition") or (f"{first} to {last}" if first else "")
+    return f"{assets}: {where}" if where else assets
+
+
+def _why_failed(instance: dg.DagsterInstance, run_id: str) -> str:
+    """The message of the first step that failed, or of the run itself."""
+    for record in instance.all_logs(run_id, of_type={dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}):
+        event = record.dagster_event
+        if event is None:
+            continue
+        if event.is_step_failure:
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return str(data.user_failure_data.description)
+            if data.error is not None:
+                return str((data.error.cause or data.error).message.strip())
+        elif event.message:
+            return event.message
+    return "see the run in the Dagster UI"

@@ -1,0 +1,40 @@
+"""Opens the store that a URL names, and refuses one that cannot hold a lake."""
+
+import os
+from pathlib import Path
+
+from uqlob_pipeline.lake.file_store import FileStore
+from uqlob_pipeline.lake.s3_store import S3ObjectStore
+from uqlob_pipeline.lake.store import Store, StoreRefused
+
+PROBES = ".probe"  # keys of the store itself, which are no files of a lake
+
+
+def open_store(url: str) -> Store:
+    """The store of a URL, once it is known to keep the contract."""
+    scheme, _, rest = url.partition("://")
+    store: Store
+    if scheme == "s3" and rest.strip("/"):
+        store = S3ObjectStore(url)
+    elif scheme == "file" and rest.startswith("/"):
+        store = FileStore(Path(rest))
+    else:
+        raise StoreRefused(f"{url} names no store: write s3://bucket/prefix, file:///shared/directory or a path")
+    require_conditional_writes(store)
+    return store
+
+
+def require_conditional_writes(store: Store) -> None:
+    """Refuse a store that ignores "only if missing": every lock would succeed, and two trainings would write one model."""
+    key = f"{PROBES}/{os.urandom(8).hex()}"
+    try:
+        first, second = store.create(key, b"first"), store.create(key, b"second")
+        content = store.read(key)
+    finally:
+        store.delete(key)
+    if not first or second or content != b"first":
+        raise StoreRefused(
+            f"{store.url} ignores conditional writes (If-None-Match: *): a second create of {key} "
+            f"{'succeeded' if second else 'changed it' if first else 'and the first both failed'}, so that nothing could be "
+            "locked. Use a store that honours them, such as Amazon S3, Ceph or MinIO"
+        )

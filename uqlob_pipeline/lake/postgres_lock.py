@@ -1,0 +1,47 @@
+"""Locks in a Postgres database: advisory locks, which end with the connection of whoever holds them."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from uqlob_pipeline.lake.store import LogFn, StoreError, StoreRefused
+
+# A connection that broke is noticed within a minute and a half, on both sides.
+KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6}
+
+
+def lock_number(name: str) -> int:
+    """The 64 bits that stand for a name in the database."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+@contextmanager
+def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterator[None]:
+    """Hold a name alone among all processes that use the database; waits for whoever holds it."""
+    try:
+        import psycopg2
+    except ImportError as error:
+        raise StoreRefused("locks in Postgres need the packages of a cluster: pip install 'uqlob[cluster]'") from error
+    try:
+        connection = psycopg2.connect(database.replace("postgresql+psycopg2://", "postgresql://"), **KEEPALIVE)
+    except psycopg2.Error as error:
+        raise StoreError(f"the lock of {name}: Postgres cannot be reached: {_without_password(error, database)}") from None
+    try:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            number = lock_number(name)
+            cursor.execute("select pg_try_advisory_lock(%s)", (number,))
+            if not cursor.fetchone()[0]:
+                if log is not None:
+                    log(f"another process holds {name}; waiting for it")
+                cursor.execute("select pg_advisory_lock(%s)", (number,))
+            yield
+    finally:
+        connection.close()
+
+
+def _without_password(error: Exception, database: str) -> str:
+    """The message of the driver, in case it repeats the address with its password."""
+    text = str(error).strip().replace(database, "<database>")
+    password = database.partition("://")[2].rpartition("@")[0].partition(":")[2]
+    return text.replace(password, "<password>") if password else text

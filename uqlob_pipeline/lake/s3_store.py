@@ -1,0 +1,118 @@
+"""A store in a bucket of Amazon S3 or of a server with the same API, through obstore.
+
+Address and keys come from the usual variables: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+AWS_SESSION_TOKEN.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from uqlob_pipeline.lake.lease import lease
+from uqlob_pipeline.lake.store import LogFn, StoredObject, StoreError, StoreRefused, without_secrets
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+TIMEOUT = timedelta(seconds=60)  # of one request
+RETRIES = {"max_retries": 6, "retry_timeout": timedelta(seconds=120)}  # outlasts a store that is away for half a minute
+CHUNK = 8 << 20
+
+
+class S3ObjectStore:
+    """Objects of a bucket below a prefix."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._bucket = _connect(url)
+
+    def list(self, prefix: str = "") -> dict[str, StoredObject]:
+        # The client compares whole path segments; the rest of the prefix is compared here.
+        above = prefix.rpartition("/")[0]
+        with self._translated(prefix or "the list of objects"):
+            found = [one for batch in self._bucket.list(above or None) for one in batch]
+        objects = (StoredObject(one["path"], one["e_tag"] or "", one["size"], one["last_modified"].timestamp()) for one in found)
+        return {one.key: one for one in objects if one.key.startswith(prefix)}
+
+    def fetch(self, key: str, target: Path) -> StoredObject:
+        with self._translated(key):
+            answer = self._bucket.get(key)
+            meta = answer.meta
+            with open(target, "wb") as file:
+                for chunk in answer.stream(min_chunk_size=CHUNK):
+                    file.write(chunk)
+        if target.stat().st_size != meta["size"]:
+            raise StoreError(f"{self.url}: {key} broke off after {target.stat().st_size} of {meta['size']} bytes")
+        return StoredObject(key, meta["e_tag"] or "", meta["size"], meta["last_modified"].timestamp())
+
+    def read(self, key: str) -> bytes:
+        with self._translated(key):
+            return bytes(self._bucket.get(key).bytes())
+
+    def read_range(self, key: str, start: int, end: int) -> tuple[bytes, str]:
+        with self._translated(key):
+            answer = self._bucket.get(key, options={"range": (start, end)})
+            return bytes(answer.bytes()), answer.meta["e_tag"] or ""
+
+    def publish(self, source: Path, key: str) -> StoredObject:
+        with self._translated(key):
+            return self._published(key, self._bucket.put(key, source)["e_tag"], source.stat().st_size)
+
+    def write(self, key: str, content: bytes) -> StoredObject:
+        with self._translated(key):
+            return self._published(key, self._bucket.put(key, content, use_multipart=False)["e_tag"], len(content))
+
+    def create(self, key: str, content: bytes) -> bool:
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._translated(key):
+            try:
+                self._bucket.put(key, content, mode="create", use_multipart=False)  # a multipart upload has no condition
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def delete(self, key: str) -> None:
+        with self._translated(key):
+            self._bucket.delete(key)
+
+    def lock(self, name: str, log: LogFn | None = None) -> AbstractContextManager[None]:
+        return lease(self, name, log)
+
+    def _published(self, key: str, etag: str | None, size: int) -> StoredObject:
+        if not etag:
+            raise StoreError(f"{self.url} gave {key} no ETag, so that its versions cannot be told apart")
+        return StoredObject(key, etag, size, time.time())
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        """Errors of the client as ours, without secrets."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise StoreError(f"{self.url}: there is no such bucket: create it, or correct AWS_ENDPOINT_URL") from None
+            raise FileNotFoundError(f"{self.url} has no {what}") from None
+        except BaseError as error:
+            # Not chained: the original text may repeat the access key.
+            raise StoreError(without_secrets(f"{self.url}: {what}: {error}")) from None
+
+
+def _connect(url: str) -> "S3Store":
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise StoreRefused(f"{url} needs the packages of a cluster: pip install 'uqlob[cluster]'") from error
+    parts = urlsplit(url)
+    return S3Store(
+        parts.netloc,
+        prefix=parts.path.strip("/") or None,
+        client_options={"allow_http": True, "timeout": TIMEOUT},
+        retry_config=RETRIES,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,219 @@
+"""The local files of a lake in a store: a private directory that looks like the lake.
+
+Small files are whole. Tables, dumps and weights are placeholders of the right size at first: of a Parquet file with its footer,
+so that provenance is read without the data. `fetch` replaces a placeholder by the bytes. What a process writes there is
+published in the order in which it was put in place, so that the store holds what a killed process would have left on a disk.
+"""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from uqlob_pipeline.lake.file_hashes import KEPT, SUFFIX, file_hash, hash_record
+from uqlob_pipeline.lake.object_cache import ObjectCache
+from uqlob_pipeline.lake.postgres_lock import advisory_lock
+from uqlob_pipeline.lake.store import LogFn, Store, StoredObject
+
+REQUESTS = 16  # at once
+SMALL = 1 << 16
+TABLE, BULK = ".parquet", (".zst", ".gz", ".jsonl", ".safetensors")
+LOCAL_ONLY = ("windows/", "mlflow/")
+HASHES = "hashes/"  # of dumps, each with the ETag of the dump that it is of
+State = tuple[int, int, int]
+
+
+@dataclass
+class Placed:
+    """A local file that stands for an object."""
+
+    stored: StoredObject
+    whole: bool
+    state: State | None  # None: left out, as the hash record of a file that was not read
+
+
+class SharedFiles:
+    """The files of one lake in a store, as one process sees and changes them."""
+
+    def __init__(self, store: Store, cache: ObjectCache, root: Path, windows: Path, *, verify_small: bool) -> None:
+        self.store, self.cache, self.root, self.windows = store, cache, root, windows
+        self.verify_small = verify_small  # whether the hashes of small files, which are whole from the beginning, are fetched too
+        self.lock_database = ""
+        self.placed: dict[str, Placed] = {}
+        self._lock = threading.RLock()
+        root.mkdir(parents=True, exist_ok=True)
+
+    # ---- from the store
+
+    def refresh(self) -> None:
+        """Show what the store holds now; files that were changed here and not published yet stay."""
+        with self._lock:
+            listed = {key: stored for key, stored in self.store.list().items() if not key.startswith(".")}
+            for key in self.placed.keys() - listed.keys():
+                if not self._changed(key):
+                    (self.root / key).unlink(missing_ok=True)
+                del self.placed[key]
+            new = [stored for key, stored in listed.items() if self._outdated(key, stored)]
+            with ThreadPoolExecutor(REQUESTS) as threads:
+                for key, placed in threads.map(self._place, new):
+                    if placed is not None:
+                        self.placed[key] = placed
+
+    def fetch(self, *paths: Path) -> None:
+        """Bring the bytes of files and the records of their hashes; a directory brings all that is below it."""
+        with self._lock:
+            keys = [key for path in paths for key in self._below(path)]
+            read = [key for key in keys if self.verify_small or not self.placed[key].whole]
+            keys += [record for key in read if (record := self._key(hash_record(self.root / key))) in self.placed]
+            absent = [key for key in keys if not self.placed[key].whole and not self._changed(key)]
+            with ThreadPoolExecutor(REQUESTS) as threads:
+                for key, placed in threads.map(self._bring, absent):
+                    self.placed[key] = placed
+
+    def dump_hash(self, dump: Path) -> str:
+        """The hash that was recorded for this version of a dump; of a dump that came by other means it is recorded now."""
+        key = self._key(dump)
+        with self._lock:
+            placed = self.placed.get(key)
+            if placed is None or self._changed(key):
+                return file_hash(dump)
+            record = self.root / f"{HASHES}{key}.json"
+            known = json.loads(record.read_text()) if record.is_file() else {}
+            if known.get("etag") != placed.stored.etag:
+                self.fetch(dump)
+                known = self._record_dump(self.placed[key].stored, dump)
+            return str(known["hash"])
+
+    # ---- to the store
+
+    def publish(self) -> list[str]:
+        """Publish what was written here since, in the order in which it was put in place, and delete what was removed."""
+        with self._lock:
+            written: list[tuple[int, str]] = []
+            for path in _files(self.root):
+                key = self._key(path)
+                if self._is_shared(key) and self._changed(key):
+                    written.append((path.stat().st_ctime_ns, key))
+            for _, key in sorted(written):
+                self._publish(key)
+            removed = [key for key, placed in self.placed.items() if placed.state and not (self.root / key).exists()]
+            for key in removed:
+                for gone in (key, self._key(hash_record(self.root / key))):
+                    if gone in self.placed:
+                        self.store.delete(gone)
+                        del self.placed[gone]
+            return [key for _, key in sorted(written)]
+
+    def lock(self, name: str, log: LogFn) -> AbstractContextManager[None]:
+        """In the Postgres database of the cluster where there is one; in the store otherwise."""
+        if self.lock_database:
+            return advisory_lock(self.lock_database, f"{self.store.url} {name}", log)
+        return self.store.lock(name, log)
+
+    def discard(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    # ---- single files
+
+    def _outdated(self, key: str, stored: StoredObject) -> bool:
+        known = self.placed.get(key)
+        return known is None or (known.stored.etag != stored.etag and not self._changed(key))
+
+    def _place(self, stored: StoredObject) -> tuple[str, Placed | None]:
+        key, path = stored.key, self.root / stored.key
+        if key.endswith(SUFFIX):
+            return key, Placed(stored, whole=False, state=None)
+        try:
+            if stored.size <= SMALL or not key.endswith((TABLE, *BULK)):
+                return self._bring(key, stored)
+            if key.endswith(TABLE):
+                if not self.cache.footer(self.store, stored, path):
+                    return key, None  # replaced since: the next refresh shows it
+            else:
+                _placeholder(path, stored)
+        except FileNotFoundError:  # deleted since
+            return key, None
+        return key, Placed(stored, whole=False, state=_state(path))
+
+    def _bring(self, key: str, stored: StoredObject | None = None) -> tuple[str, Placed]:
+        path = self.root / key
+        found = self.cache.whole(self.store, stored or self.placed[key].stored, path)
+        return key, Placed(found, whole=True, state=_state(path))
+
+    def _publish(self, key: str) -> None:
+        path = self.root / key
+        if key.endswith(SUFFIX):
+            self._keep_former_hash(key)
+        state = _state(path)
+        stored = self.store.publish(path, key)
+        self.cache.add(stored, path)
+        self.placed[key] = Placed(stored, whole=True, state=state)
+        if key.startswith("raw/") and key.endswith(BULK):
+            self._record_dump(stored, path)
+
+    def _keep_former_hash(self, key: str) -> None:
+        """Until the file itself is published, readers find the former one: its hash must stay in the record."""
+        if key not in self.placed:
+            return
+        path = self.root / key
+        hashes = path.read_text().split()
+        hashes += [known for known in self.store.read(key).decode().split() if known not in hashes]
+        path.write_text("".join(f"{known}\n" for known in hashes[:KEPT]))
+
+    def _record_dump(self, stored: StoredObject, dump: Path) -> dict[str, str]:
+        known = {"etag": stored.etag, "hash": file_hash(dump)}
+        key = f"{HASHES}{stored.key}.json"
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(known))
+        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=_state(path))
+        return known
+
+    def _below(self, path: Path) -> Iterable[str]:
+        if path == self.root:
+            return [known for known in self.placed if not known.endswith(SUFFIX)]
+        key = self._key(path)
+        if key in self.placed:
+            return [key]
+        return [known for known in self.placed if known.startswith(f"{key}/") and not known.endswith(SUFFIX)]
+
+    def _changed(self, key: str) -> bool:
+        """Whether the local file is another one than what was placed there."""
+        try:
+            state = _state(self.root / key)
+        except FileNotFoundError:
+            return False
+        known = self.placed.get(key)
+        return known is None or known.state != state
+
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _is_shared(self, key: str) -> bool:
+        if key.startswith(LOCAL_ONLY) or key.startswith(HASHES):
+            return False
+        hidden = [part for part in key.split("/") if part.startswith(".") and part != ".imports"]
+        return not hidden or (len(hidden) == 1 and key.endswith(SUFFIX))
+
+
+def _files(root: Path) -> list[Path]:
+    return [Path(directory) / name for directory, _, names in os.walk(root) for name in names]
+
+
+def _state(path: Path) -> State:
+    stat = path.stat()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _placeholder(path: Path, stored: StoredObject) -> None:
+    """A file of the right size and time that takes no room."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # it may be a link to an entry of the cache
+    with open(path, "wb") as file:
+        file.truncate(stored.size)
+    os.utime(path, (stored.modified, stored.modified))

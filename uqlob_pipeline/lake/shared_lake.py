@@ -1,0 +1,132 @@
+"""Opens the lake that a path or a URL names, and makes working copies of one that is kept in a store.
+
+A process that only looks works on a view of its own, refreshed when it asks. A step works on a copy: what it makes there is
+published, while it runs and at its end, and the copy is deleted.
+"""
+
+import atexit
+import hashlib
+import itertools
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from uqlob_pipeline.lake.file_hashes import FETCHERS
+from uqlob_pipeline.lake.layout import Lake, lake_place
+from uqlob_pipeline.lake.object_cache import ObjectCache
+from uqlob_pipeline.lake.open_store import open_store
+from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
+from uqlob_pipeline.lake.shared_files import SharedFiles
+from uqlob_pipeline.lake.store import LogFn, StoreError, is_url
+
+SCRATCH, SCRATCH_GB = "UQLOB_SCRATCH", "UQLOB_SCRATCH_GB"
+DEFAULT_GB = 20.0
+PUBLISH_EVERY_S = 15.0
+_numbers = itertools.count()
+
+
+class SharedLake(Lake):
+    """A lake in a store."""
+
+    local: SharedFiles
+
+    def __init__(self, url: str, files: SharedFiles) -> None:
+        super().__init__(url, files)
+
+
+def open_lake(place: Path | str | None = None) -> Lake:
+    """The lake of a path; of a URL, a view of the store with what it holds now."""
+    named = str(place or lake_place())
+    if not is_url(named):
+        return Lake(named)
+    lake = SharedLake(named, _local_files(named))
+    atexit.register(_forget, lake)
+    lake.refresh()
+    return lake
+
+
+def scratch_of(url: str) -> Path:
+    """Where a machine keeps what it fetched of a lake."""
+    base = Path(os.environ.get(SCRATCH) or Path.home() / ".cache" / "uqlob")
+    return base / hashlib.blake2b(url.rstrip("/").encode(), digest_size=8).hexdigest()
+
+
+@contextmanager
+def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None = None) -> Iterator[Lake]:
+    """A lake to work in; of a lake in files, itself. Its locks are in `lock_database` (Postgres) or in the store.
+
+    What is written is published every few seconds and at the end, also after an error: every file is whole, and a training that
+    is interrupted goes on from its checkpoint on another machine.
+    """
+    if not isinstance(lake, SharedLake):
+        yield lake
+        return
+    copy = SharedLake(lake.place, _local_files(lake.place, lake.local, verify_small=True))
+    copy.local.lock_database = lock_database or ""
+    try:
+        copy.refresh()
+        with _published(copy.local, log):
+            yield copy
+    finally:
+        _forget(copy)
+        copy.local.cache.trim()
+
+
+@contextmanager
+def _published(files: SharedFiles, log: LogFn | None) -> Iterator[None]:
+    ended = threading.Event()
+    thread = threading.Thread(target=_publish_regularly, args=(files, ended, log), daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        _stop(thread, ended)
+        try:
+            files.publish()
+        except OSError as error:  # the first error is the one to report
+            if log is not None:
+                log(f"not everything was published: {error}")
+        raise
+    _stop(thread, ended)
+    files.publish()
+
+
+def _stop(thread: threading.Thread, ended: threading.Event) -> None:
+    ended.set()
+    thread.join()
+
+
+def _publish_regularly(files: SharedFiles, ended: threading.Event, log: LogFn | None) -> None:
+    while not ended.wait(PUBLISH_EVERY_S):
+        try:
+            files.publish()
+        except (StoreError, FileNotFoundError) as error:  # tried again; the last attempt is not caught
+            if log is not None:
+                log(f"not published yet: {error}")
+
+
+def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False) -> SharedFiles:
+    scratch = scratch_of(url)
+    views = scratch / "views"
+    _sweep(views)
+    cache = ObjectCache(scratch / "objects", int(float(os.environ.get(SCRATCH_GB) or DEFAULT_GB) * 1e9))
+    store = like.store if like is not None else open_store(url)
+    root = views / f"{file_mark()}.{next(_numbers)}"
+    files = SharedFiles(store, cache, root, scratch / "windows", verify_small=verify_small)
+    FETCHERS[files.root] = files.fetch
+    return files
+
+
+def _forget(lake: SharedLake) -> None:
+    FETCHERS.pop(lake.root, None)
+    lake.local.discard()
+
+
+def _sweep(views: Path) -> None:
+    """Delete the directories of processes that were killed. Nothing of another container is touched."""
+    for left in views.glob("*"):
+        if file_mark_has_ended(left.name.rpartition(".")[0]):
+            shutil.rmtree(left, ignore_errors=True)
