@@ -32,7 +32,7 @@ from uqlob_pipeline.market.kraken.ingest_report import IngestError
 from uqlob_pipeline.market.kraken.messages import Batch, decimals, read_batch, scanned_batch
 from uqlob_pipeline.market.kraken.parsed_dumps import general_path
 from uqlob_pipeline.market.kraken.prints import _general_prints, _scanned_prints
-from uqlob_pipeline.market.kraken.scan_arrays import Scan
+from uqlob_pipeline.market.kraken.scan_arrays import NEWLINES, Scan
 from uqlob_pipeline.market.kraken.scanner import Scanner
 
 BTC = Instrument(tick=Decimal("0.1"), price_precision=1, qty_precision=8)
@@ -178,6 +178,26 @@ def test_blank_lines_are_no_lines() -> None:
     scanned = scan(b"", b"  ", UPDATE_2, b"\t\r", UPDATE_2)
     assert scanned.lines.channel.tolist() == [BOOK, BOOK]
     assert [bytes(scanned.text[a:b]) for a, b in zip(scanned.lines.begin, scanned.lines.end, strict=True)] == [UPDATE_2] * 2
+
+
+@pytest.mark.parametrize("size", [4 << 10, 4 << 20, (4 << 20) + 64], ids=["small", "reserved", "counted"])
+def test_there_is_room_for_the_smallest_lines_and_entries(size: int) -> None:
+    scanner = Scanner(*PRECISION)
+    lines = scanner.scan(b"x\n" * (size // 2) + bytes(PADDING))
+    assert (len(lines.lines.begin), int(lines.used[NEWLINES])) == (size // 2, size // 2)
+    assert lines.lines.begin[-1] == 2 * (size // 2 - 1)
+
+    begin, entry = b'{"channel":"book","type":"snapshot","data":[{"symbol":"A","asks":[', b'{"price":1,"qty":0}'
+    end = b'],"bids":[]}]}\n'
+    count = (size - len(begin) - len(end)) // (len(entry) + 1)
+    scanned = scanner.scan(begin + b",".join([entry] * count) + end + bytes(PADDING))
+    assert scanned.lines.channel.tolist() == [BOOK]
+    assert (len(scanned.asks.price), len(scanned.bids.price)) == (count, 0)
+    assert set(scanned.asks.price.tolist()) == {10 ** PRECISION[0]}
+
+
+def test_every_line_is_counted_blank_or_not() -> None:
+    assert int(scan(b"", b"  ", UPDATE_2, b"x", b"").used[NEWLINES]) == 5
 
 
 # ---- exact numbers
