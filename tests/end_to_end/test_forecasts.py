@@ -16,6 +16,7 @@ from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import DAYS, HOURS, KEY, SYMBOL, day
 from uqlob_models.checkpoints import load_members
+from uqlob_models.evaluation import headline
 from uqlob_models.prediction import predict_instances, predict_regression
 from uqlob_pipeline.cli.execution import materialize_choice
 from uqlob_pipeline.cli.planning import Choice, legs, runs_for
@@ -134,14 +135,28 @@ def test_the_market_of_a_profile_goes_on_after_its_last_recorded_day(tmp_path, p
     assert profile.simulation.hours == tiny_market.HOURS
 
 
-def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_path):
-    text = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+def run_example(document: str, lake: Lake, directory: Path) -> list[str]:
+    """What the only Python example of a document prints for this lake."""
+    text = (Path(__file__).parents[2] / "docs" / document).read_text()
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    settings = tiny_market.write_profile(tmp_path)
+    settings = tiny_market.write_profile(directory)
     environment = {**os.environ, "UQLOB_LAKE": str(lake.root), "UQLOB_PROFILE": str(settings)}
     environment.pop("MLFLOW_TRACKING_URI", None)
     done = subprocess.run([sys.executable, "-c", example], env=environment, capture_output=True, text=True, check=True)
-    header, *answers = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_the_best_model_is_found_as_documented(lake, profile, tmp_path):
+    header, *rows_printed = run_example("operations.md", lake, tmp_path)
+    assert header.split() == ["params.symbol", "params.horizon_s", "params.head", "metrics.test/directional_f1_top10"]
+    row, *_ = rows_printed  # the best first
+    scores = headline(pq.read_table(lake.by_model("gated_evaluation", KEY), partitioning=None))
+    assert row.split()[1:4] == [SYMBOL, "5", "regression"]
+    assert float(row.split()[4]) == pytest.approx(scores["regression/directional_f1_top10"], abs=1e-4)
+
+
+def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_path):
+    header, *answers = run_example("serving.md", lake, tmp_path)
     assert header.split()[:2] == ["mean", "std"]
     found = pq.read_table(
         lake.forecasts([made for made in lake.recorded_days() if lake.forecasts(made).is_file()][-1]), partitioning=None
