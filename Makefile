@@ -31,7 +31,7 @@ test: $(VENV)/.installed-dev  ## all tests except the slow and the browser tests
 test-slow: $(VENV)/.installed-dev  ## tests that take minutes: learning, faults, load
 	$(BIN)/pytest -m slow
 
-test-cluster: $(VENV)/.installed-dev  ## Postgres, an object store and two Ray nodes on loopback: the same bytes as here
+test-cluster: $(VENV)/.installed-dev  ## locks in Postgres, jobs for Kubernetes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cluster,cluster-test]'
 	$(BIN)/pytest -m cluster
 

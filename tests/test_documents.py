@@ -10,7 +10,7 @@ from uqlob_pipeline.lake.warehouse import SQL
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-DEPLOYMENT = sorted(path for path in (ROOT / "docs" / "deploy").iterdir() if path.suffix != ".md")
+DEPLOYMENT = sorted(path for path in (ROOT / "docs" / "deploy").rglob("*") if path.is_file() and path.suffix != ".md")
 
 PATH = re.compile(r"(?<![\w/.-])(?:uqlob_pipeline|uqlob_models|sql|tests|docs|dagster_home)/[\w./*-]*")
 CODE = re.compile(r"`([^`\n]+)`")

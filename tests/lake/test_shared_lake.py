@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,11 +86,37 @@ def test_a_view_shows_what_was_published_and_deleted_when_it_is_refreshed(url: s
     lake.refresh()
     assert read_provenance(path) == newer
     assert read_table(path).num_rows == 30_000
-    with working_copy(lake) as copy:
-        copy.book_events(day(0)).unlink()
+    store_of(lake).delete("book_events/symbol=BTC-USD/date=2026-01-05.parquet")
     lake.refresh()
     assert not path.exists()
-    assert store_of(lake).list() == {}  # the record of its hash went with it
+
+
+def test_what_a_step_clears_away_goes_from_the_store_and_tables_stay(url: str) -> None:
+    lake = publish_events(url)
+    with working_copy(lake) as copy:
+        write_parquet(LARGE, copy.root / "models" / "old.parquet")
+        (copy.root / "tracking").mkdir()
+        (copy.root / "tracking" / "run.jsonl").write_text("{}")
+    with working_copy(lake) as copy:
+        (copy.root / "models" / "old.parquet").unlink()
+        (copy.root / "tracking" / "run.jsonl").unlink()
+        copy.book_events(day(0)).unlink()
+    assert {key.split("/")[0] for key in store_of(lake).list()} == {"book_events"}  # the record of the model's hash went too
+
+
+def test_a_scratch_directory_that_is_emptied_empties_no_store(url: str) -> None:
+    lake = open_lake(url)
+    with working_copy(lake) as copy:
+        (copy.root / "models").mkdir()
+        (copy.root / "models" / "model.json").write_text("{}")
+
+    def work_while_it_is_emptied() -> None:
+        with working_copy(lake) as copy:
+            shutil.rmtree(copy.root)
+
+    with pytest.raises(StoreError, match="deleted while it was in use"):
+        work_while_it_is_emptied()
+    assert sorted(store_of(lake).list()) == ["models/model.json"]
 
 
 def test_only_what_was_written_is_published(url: str, server: ObjectServer) -> None:

@@ -42,6 +42,7 @@ class DefinitionsReload:
             profile = read_profile(path)
         except (ProfileError, OSError):  # being edited: the next look sees the whole file
             return self.loaded if hasattr(self, "loaded") else ("", "")
+        self.lake.refresh()
         return profile.fingerprint, last_day(profile, self.lake).isoformat()
 
     def _reload(self) -> bool:

@@ -9,7 +9,7 @@ commands' ports open to every page.
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvicorn
@@ -45,7 +45,7 @@ def dagster(
     from starlette.routing import Mount
     from starlette.staticfiles import StaticFiles
 
-    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.shared_lake import open_lake
     from uqlob_pipeline.report.build import REPORT_PATH
 
     with DagsterInstance.get() as instance:
@@ -53,7 +53,15 @@ def dagster(
         target = WorkspaceFileTarget(paths=[str(workspace)])
         with WorkspaceProcessContext(instance, target, version=__version__, read_only=read_only) as context:
             app = create_app_from_workspace_process_context(context, "", POLL_MS)
-            pages = StaticFiles(directory=Lake().report, html=True, check_dir=False)  # the report may be made later
+            lake = open_lake()
+
+            class Report(StaticFiles):
+                def lookup_path(self, path: str) -> tuple[str, Any]:
+                    if path in (".", "index.html"):
+                        lake.refresh()
+                    return super().lookup_path(path)
+
+            pages = Report(directory=lake.report, html=True, check_dir=False)  # the report may be made later
             app.router.routes.insert(0, Mount(REPORT_PATH, app=pages))  # before Dagster's page, which answers every path
             serve(app, port, allow_origin, read_only=read_only, posts=DAGSTER_POSTS)
 

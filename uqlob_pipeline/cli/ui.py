@@ -125,6 +125,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
     from uqlob_pipeline.defs.orphaned_runs import end_orphaned_runs
     from uqlob_pipeline.lake.atomic_files import owner_only
+    from uqlob_pipeline.lake.shared_lake import working_copy
     from uqlob_pipeline.report.build import REPORT_PATH
     from uqlob_pipeline.tracking.client import Tracking
     from uqlob_pipeline.tracking.store import NO_TELEMETRY
@@ -137,13 +138,16 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
                 f"such as uqlob ui {option} {number + 1}"
             )
     tracking = Tracking(place, settings)
+    if not tracking.uri:
+        raise _refuse(f"{place.name} keeps no MLflow store: set MLFLOW_TRACKING_URI to the MLflow server of the cluster")
     if not read_only:
         with open_instance() as instance:
             end_orphaned_runs(instance)
-        _upload_queued(tracking)
+        with working_copy(place) as copy:
+            _upload_queued(tracking if copy is place else tracking.of(copy))
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
     links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
-    chosen = {"UQLOB_LAKE": str(place.root), "UQLOB_PROFILE": workplace.profile_name, "DAGSTER_HOME": str(dagster_home())}
+    chosen = {"UQLOB_LAKE": place.name, "UQLOB_PROFILE": workplace.profile_name, "DAGSTER_HOME": str(dagster_home())}
     environment = {**NO_TELEMETRY, **os.environ, **chosen, **links}
     tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
     store = ["--store", tracking.uri, "--artifacts", str(place.mlflow / "artifacts")]
@@ -153,7 +157,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     }
     if not read_only:
         commands["dagster-daemon"] = [str(tools / "dagster-daemon"), "run", "--workspace", workspace]
-    logs = place.root / "logs"
+    logs = (place.root if place.local is None else dagster_home()) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     processes: dict[str, subprocess.Popen[bytes]] = {}
     # Also handles SIGINT when started in the background by a script, where it is ignored, and a closed terminal.
@@ -165,7 +169,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
                 processes[name] = subprocess.Popen(  # noqa: S603
                     command, stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
                 )
-        typer.echo(f"starting (profile {settings.name}, lake {place.root}; logs in {logs}) ...")
+        typer.echo(f"starting (profile {settings.name}, lake {place.name}; logs in {logs}) ...")
         waiting = {"MLflow": f"{mlflow_url}/health", "Dagster": f"{dagster_url}/server_info"}
         while waiting:
             for name, process in processes.items():

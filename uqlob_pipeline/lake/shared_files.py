@@ -18,12 +18,15 @@ from pathlib import Path
 from uqlob_pipeline.lake.file_hashes import KEPT, SUFFIX, file_hash, hash_record
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
-from uqlob_pipeline.lake.store import LogFn, Store, StoredObject
+from uqlob_pipeline.lake.store import LogFn, Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
 SMALL = 1 << 16
 TABLE, BULK = ".parquet", (".zst", ".gz", ".jsonl", ".safetensors")
 LOCAL_ONLY = ("windows/", "mlflow/")
+# What steps and imports clear away. Tables are replaced and never deleted: whoever empties a scratch directory in use must not
+# empty the store.
+DELETABLE = ("models/", "study/", "tracking/", "raw/")
 HASHES = "hashes/"  # of dumps, each with the ETag of the dump that it is of
 State = tuple[int, int, int]
 
@@ -46,7 +49,9 @@ class SharedFiles:
         self.lock_database = ""
         self.placed: dict[str, Placed] = {}
         self._lock = threading.RLock()
+        self._marker = root / ".in_use"
         root.mkdir(parents=True, exist_ok=True)
+        self._marker.touch()
 
     # ---- from the store
 
@@ -101,7 +106,13 @@ class SharedFiles:
                     written.append((path.stat().st_ctime_ns, key))
             for _, key in sorted(written):
                 self._publish(key)
-            removed = [key for key, placed in self.placed.items() if placed.state and not (self.root / key).exists()]
+            removed = [
+                key
+                for key, placed in self.placed.items()
+                if placed.state and key.startswith(DELETABLE) and not (self.root / key).exists()
+            ]
+            if removed and not self._marker.is_file():
+                raise StoreError(f"{self.root} was deleted while it was in use; nothing was deleted from {self.store.url}")
             for key in removed:
                 for gone in (key, self._key(hash_record(self.root / key))):
                     if gone in self.placed:
