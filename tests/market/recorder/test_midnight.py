@@ -221,7 +221,7 @@ def test_a_jump_over_midnight_that_the_next_message_refutes_opens_no_file(tmp_pa
     _receive(feed, updates[0])
     feed.files.close()
     assert _dumped_days(tmp_path, "book") == [DAY.isoformat()]
-    assert (feed.statistics.malformed, feed.statistics.gaps) == (1, {"malformed": 1})
+    assert (feed.statistics.malformed, feed.statistics.messages, feed.statistics.gaps) == (1, 4, {"malformed": 1})
     lines = [line for file in Lake(tmp_path).dumps("book", AssetDay("SOL-USD", DAY)) for _, line in read_lines(file)]
     assert len(lines) == 4, "the message with the wrong time is not in the dump"
 
@@ -238,6 +238,7 @@ def test_a_jump_over_midnight_that_the_next_message_confirms_begins_the_day_with
     _receive(feed, updates[1], updates[1].time + silence)
     feed.files.close()
     assert feed.statistics.all_gaps == feed.statistics.malformed == 0
+    assert feed.statistics.messages == 3
     assert _dumped_days(tmp_path, "book") == [DAY.isoformat(), NEXT_DAY.isoformat()]
     lines = [line for file in Lake(tmp_path).dumps("book", AssetDay("SOL-USD", NEXT_DAY)) for _, line in read_lines(file)]
     first = parse_message(lines[0])

@@ -72,7 +72,7 @@ class BookFeed(Feed):
                     statistics.malformed += 1
                     raise jump.bad_message()
                 self._believe_jump()
-            jumps = jumps_to_later_day(time, self.time, received_at)
+            jumps = time // DAY_NS > self.files.day and jumps_to_later_day(time, self.time, received_at)
             opening = b""  # the book at midnight, before this message
             if fresh:
                 book = self._new_book()
@@ -92,7 +92,6 @@ class BookFeed(Feed):
             statistics.checksum_failures += 1
             raise BadMessage("checksum", f"Kraken sent {expected}, the book gives {book.checksum()}")
         statistics.verified += 1
-        statistics.messages += 1
         statistics.count_received(received_at, time)
         if fresh and self.book is not None:  # an unsolicited snapshot: the messages in between are unknown
             self.lose("snapshot")
@@ -104,6 +103,7 @@ class BookFeed(Feed):
             texts = tuple(one for one in (self._ack, opening, text) if one)
             self._jump = Jump(time, time if fresh else time // DAY_NS * DAY_NS, line, texts)
             return
+        statistics.messages += 1
         if fresh:
             self._begin_session(book, time)
         elif time > self.time:
@@ -116,6 +116,7 @@ class BookFeed(Feed):
         assert jump is not None
         self.files.open_day(jump.time // DAY_NS, jump.start)
         self.time = jump.time
+        self.statistics.messages += 1
         for text in jump.texts:
             self.files.write(text)
 

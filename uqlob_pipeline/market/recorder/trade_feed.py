@@ -67,7 +67,7 @@ class TradeFeed(Feed):
         refuted = jump.bad_message() if jump and jump.refuted_by(newest, self.time) else None
         if held and not refuted:
             self._write(held)
-        if jumps_to_later_day(newest, self.time, received_at):
+        if newest // DAY_NS > self.files.day and jumps_to_later_day(newest, self.time, received_at):
             self._jumped = one
         else:
             self._write(one)
