@@ -29,6 +29,7 @@ select
     message.channel,
     message.type,
     message.method,
+    message.result.channel as ack_channel,
     message.result.depth as ack_depth,
     message.result.symbol as ack_symbol,
     len(message.data) as parts,

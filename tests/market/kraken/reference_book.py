@@ -98,13 +98,17 @@ class Replay:
         book, session, live, last_ts = ReferenceBook(self.level3, self.depth), -1, False, -1
         pending: list[tuple[int, ...]] = []
         unverified, last_checksum = 0, None
+        verified_left = [one.left for one in self.prints]
 
         def verify() -> bool:
-            nonlocal pending, unverified, live
+            nonlocal pending, unverified, live, verified_left
             good = last_checksum is None or book.checksum(self.price_precision, self.qty_precision) == last_checksum
             if good:
                 self.rows.extend(pending)
+                verified_left = [one.left for one in self.prints]
             else:
+                for one, left in zip(self.prints, verified_left, strict=True):
+                    one.left = left
                 self.failed += 1
                 live = False
             pending, unverified = [], 0

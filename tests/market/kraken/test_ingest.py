@@ -8,17 +8,21 @@ import subprocess
 import sys
 import time
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tests.market.kraken.market_streams import DAY, MIDNIGHT, SNAPSHOT, Stream, profile, stamp, wire, write_dump
+from tests.market.kraken.market_streams import DAY, MIDNIGHT, SNAPSHOT, Stream, ack, profile, stamp, wire, write_dump
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
 from tests.market.kraken.reference_book import Order
 from uqlob_pipeline.config.profile import ProfileError
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import read_provenance
+from uqlob_pipeline.market.importer.book_history import replayed_stream
+from uqlob_pipeline.market.kraken import ingest as ingest_module
 from uqlob_pipeline.market.kraken.ingest_report import DumpMissing, IngestError, read_report
 
 
@@ -279,3 +283,35 @@ def test_a_killed_replay_leaves_no_partial_file_and_the_next_run_gives_the_same_
         assert not seen.exists() or seen.read_bytes() == whole
     ingest(lake)
     assert lake.book_events(DAY).read_bytes() == whole
+
+
+def test_an_acknowledgement_of_another_channel_sets_no_depth(lake: Lake) -> None:
+    stream = Stream("level3")
+    stream.snapshot(*[[(f"{100 + sign * i / 10:.1f}", "1") for i in range(1, 31)] for sign in (-1, 1)])
+    for _ in range(15):
+        stream.now += 1_000_000
+        order = stream.book.bids.pop(0)
+        stream._message("update", [stream.entry(order, "delete")], [])
+    lines = [ack("level3", 1000), ack("book", 10), *(wire(message) for message in stream.messages)]
+    dump = write_dump(lake, "level3", lines)
+    report = ingest(lake)
+    assert (report.rows, report.checksums_failed, report.unknown_orders) == (15, 0, 0)
+    carried = replayed_stream("level3", "BTC/USD", profile().instrument("BTC-USD"), [(dump, 2**62)])
+    assert carried.book is not None
+    assert (carried.depth, carried.book.depth, len(carried.book)) == (1000, 1000, 45)
+
+
+def test_a_dump_that_appears_during_the_replay_is_not_in_its_provenance(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_dump(lake, "level3", lines_of(stream_of(20)))
+    settings = ingest_module.book_settings
+
+    def while_others_are_written(*arguments: Any, **options: Any) -> Any:
+        write_dump(lake, "level3", lines_of(stream_of(20)), "b.jsonl")
+        write_dump(lake, "trade", [])
+        return settings(*arguments, **options)
+
+    monkeypatch.setattr(ingest_module, "book_settings", while_others_are_written)
+    assert ingest(lake).sessions == 1
+    provenance = read_provenance(lake.book_events(DAY))
+    assert provenance is not None
+    assert [Path(name).name for name in provenance.inputs] == ["a.jsonl"]

@@ -10,6 +10,7 @@ from tests.market.kraken.one_day import ingest, lines_of, stream_of
 from tests.market.kraken.reference_book import nanoseconds
 from uqlob_pipeline.defs.market.checks import ingest_checks
 from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.market.kraken.codes import EXECUTION
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 
 
@@ -59,6 +60,47 @@ def test_a_recording_that_overlaps_the_previous_one_adds_only_later_events(lake:
     assert table["session"].to_pylist() == [0] * 60 + [1] * (len(ts) - 60)
     assert report.overlapping == 120 - len(ts) == repeated - 1  # at 60 ms both have an event
     assert report.overlaps == ["b.jsonl begins before a.jsonl ends"]
+
+
+@pytest.mark.parametrize("channel", ["level3", "book"])
+@pytest.mark.parametrize("cut", [2, 4, 5, 6, 7])
+def test_the_last_message_of_an_overlap_is_emitted_once(lake: Lake, channel: str, cut: int) -> None:
+    """Three updates share one time; the first recording ends before, between or after them."""
+    stream = stream_of(9, channel)
+    for message in stream.messages[4:7]:
+        message["data"][0]["timestamp"] = stream.messages[5]["data"][0]["timestamp"]
+    lines = lines_of(stream)
+    columns = ["ts", "type", "side", "price_ticks", "lots", "level", "bid_lots"]
+    write_dump(lake, channel, lines, "b.jsonl")
+    ingest(lake)
+    whole = pq.read_table(lake.book_events(DAY), columns=columns)
+    write_dump(lake, channel, lines[: cut + 1], "a.jsonl")
+    report = ingest(lake)
+    assert pq.read_table(lake.book_events(DAY), columns=columns).equals(whole)
+    assert report.overlapping == cut - 1
+    stream.messages[-1]["data"][0]["checksum"] ^= 1
+    write_dump(lake, channel, lines_of(stream), "a2.jsonl")  # a recording between that repeats the end and is then taken back
+    assert ingest(lake).checksums_failed == 1
+    assert pq.read_table(lake.book_events(DAY), columns=columns).equals(whole)
+
+
+def test_an_event_of_an_overlap_claims_no_print(lake: Lake) -> None:
+    """Two equal orders are executed within the tolerance; the second recording sees both, the first only one."""
+    stream = Stream("level3")
+    stream.snapshot([("100.0", "1"), ("100.0", "1"), ("99.9", "2")], SNAPSHOT[1])
+    for order in list(stream.book.bids[:2]):
+        stream.now += 1_000_000
+        stream.print("bids", order.price, order.qty, stream.now)
+        stream.book.bids.remove(order)
+        stream._message("update", [stream.entry(order, "delete")], [])
+    stream.prints = [{**one, "timestamp": stream.prints[0]["timestamp"]} for one in stream.prints]
+    lines = lines_of(stream)
+    write_dump(lake, "level3", lines[:-1], "a.jsonl")
+    write_dump(lake, "level3", lines, "b.jsonl")
+    write_dump(lake, "trade", stream.print_lines())
+    report = ingest(lake)
+    assert pq.read_table(lake.book_events(DAY))["type"].to_pylist() == [EXECUTION, EXECUTION]
+    assert (report.executions, report.overlapping) == (2, 1)
 
 
 def test_recordings_in_the_wrong_order_are_reported_by_name(lake: Lake) -> None:

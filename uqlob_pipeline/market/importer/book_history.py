@@ -28,6 +28,7 @@ from uqlob_pipeline.market.kraken.replay_state import (
     Run,
     SideOrders,
     State,
+    new_digests,
     new_rows,
     new_state,
 )
@@ -88,7 +89,12 @@ class _CompiledReplay:
         self.book, self.state, self.counters = new_book(), new_state(), np.zeros(len(Counter), np.int64)
         empty = np.empty(0, np.int64)
         self.run = Run(
-            new_rows(1), self.state, self.counters, Prints(empty, empty.astype(np.uint8), empty, empty), _rules(channel)
+            new_rows(1),
+            self.state,
+            self.counters,
+            new_digests(),
+            Prints(empty, empty.astype(np.uint8), empty, empty, empty),
+            _rules(channel),
         )
         self.entries: dict[tuple[int, int], dict[str, Any]] = {}  # that last set each living order or level
 
@@ -115,7 +121,7 @@ class _CompiledReplay:
             try:
                 message = parse_message(line)
                 if "method" in message:
-                    if message["method"] == "subscribe" and message["result"].get("symbol") == self.symbol:
+                    if _acknowledges(message, self.channel, self.symbol):
                         self.found.acknowledge(message, line)
                         batch.ack_depth[row] = self.found.depth
                 elif message.get("channel") == self.channel and message["data"][0]["symbol"] == self.symbol:
@@ -223,6 +229,13 @@ def _entry(block: bytes, place: int) -> dict[str, Any]:
             end = block.index(b"}", end) + 1
 
 
+def _acknowledges(message: dict[str, Any], channel: BookChannel, symbol: str) -> bool:
+    result = message["result"]
+    return bool(
+        message["method"] == "subscribe" and result.get("symbol") == symbol and (result.get("channel") or channel) == channel
+    )
+
+
 def _replayed_line_by_line(
     channel: BookChannel, symbol: str, instrument: Instrument | None, files: list[tuple[Path, int]]
 ) -> ReplayedStream:
@@ -232,7 +245,7 @@ def _replayed_line_by_line(
             try:
                 message = parse_message(line)
                 if "method" in message:
-                    if message["method"] == "subscribe" and message["result"].get("symbol") == symbol:
+                    if _acknowledges(message, channel, symbol):
                         found.acknowledge(message, line)
                 elif message.get("channel") == channel and message["data"][0]["symbol"] == symbol:
                     time = message_time(message, found.time)

@@ -32,6 +32,7 @@ from uqlob_pipeline.market.kraken.replay_state import (
     Run,
     SideOrders,
     State,
+    new_digests,
     new_rows,
     new_state,
 )
@@ -57,7 +58,7 @@ class DayReplay:
         self.lake, self.warehouse, self.day, self.channel, self.rules = lake, warehouse, day, channel, rules
         self.instrument, self.progress = instrument, progress
         self.book, self.state, self.counters = new_book(), new_state(), np.zeros(len(Counter), np.int64)
-        self.rows = new_rows(0)
+        self.rows, self.digests = new_rows(0), new_digests()
         self.lines = 0
         self.first_ts = self.last_ts = -1
         self.bad_lines = BadLines()
@@ -67,12 +68,13 @@ class DayReplay:
     def write(
         self,
         files: list[Path],
+        trades: list[Path],
         target: Path,
         provenance: Provenance,
         notes: list[str],
         max_bad_rate: float,
     ) -> IngestReport:
-        self.prints, self.missing_trades = read_prints(self.lake, self.warehouse, self.day, self.instrument, self.bad_lines)
+        self.prints, self.missing_trades = read_prints(trades, self.warehouse, self.day, self.instrument, self.bad_lines)
         with EventWriter(target) as writer:
             for file in files:
                 self._replay_file(file, writer)
@@ -132,7 +134,7 @@ class DayReplay:
             self.overlaps.append(overlap)
 
     def _run(self) -> Run:
-        return Run(self.rows, self.state, self.counters, self.prints, self.rules)
+        return Run(self.rows, self.state, self.counters, self.digests, self.prints, self.rules)
 
     def _replay_batch(self, batch: Batch, file: Path, first_row: int) -> None:
         pending = int(self.state[State.ROWS])

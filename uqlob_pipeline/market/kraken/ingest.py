@@ -11,7 +11,7 @@ import duckdb
 from uqlob_pipeline.config.profile import Instrument, Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.data_quality import write_quality
-from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
+from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps, hashes_of_files
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table_registry import REGISTRY, book_settings
@@ -35,14 +35,16 @@ def write_book_events(
     """Replay one asset-day into `book_events`. `progress` gets the number of lines read so far."""
     instrument = profile.instrument(day.symbol)
     channel, files, notes = _source(lake, day)
-    lake.fetch(*files, *lake.dumps("trade", day), *lake.instruments())
+    trades = lake.dumps("trade", day)  # listed once: a dump that appears from now on is in neither the provenance nor the events
+    lake.fetch(*files, *trades, *lake.instruments())
     settings = book_settings(profile, day, verify_all=verify_all)
-    provenance = Provenance("book_events", REGISTRY["book_events"].code_version, settings, hashes_of_dumps(lake, day))
+    inputs = hashes_of_files(lake, [*files, *trades])
+    provenance = Provenance("book_events", REGISTRY["book_events"].code_version, settings, inputs)
     check_instrument(lake, warehouse, day, instrument)
     rules = _rules(profile, instrument, day, channel, verify_all)
     with atomic_path(lake.book_events(day), hashed=True) as temporary:
         day_replay = DayReplay(lake, warehouse, day, channel, rules, instrument, progress)
-        report = day_replay.write(files, temporary, provenance, notes, profile.book.max_quarantine_rate)
+        report = day_replay.write(files, trades, temporary, provenance, notes, profile.book.max_quarantine_rate)
         write_quality(lake, quality_of(lake, day, report), provenance)
     return report, provenance
 

@@ -23,51 +23,10 @@ from uqlob_pipeline.market.kraken.book import (
 )
 from uqlob_pipeline.market.kraken.codes import ADD, DELETE, EXECUTION, MODIFY
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
+from uqlob_pipeline.market.kraken.print_claims import executed_lots, is_execution
 from uqlob_pipeline.market.kraken.replay_state import NOT_QUEUED, Column, Counter, Run, SideOrders, State
 
 WORSE_THAN_ANY = -(2**62)  # sort key of an empty side's worst level
-
-
-@njit_inline
-def _first_print(run: Run, ts: int) -> int:
-    """The first print that is not too old to explain an event of this time."""
-    state, print_ts = run.state, run.prints.ts
-    while state[State.FIRST_PRINT] < len(print_ts) and print_ts[state[State.FIRST_PRINT]] < ts - run.rules.print_before_ns:
-        state[State.FIRST_PRINT] += 1
-    return state[State.FIRST_PRINT]
-
-
-@njit_inline
-def _is_execution(run: Run, side: int, ticks: int, removed: int, ts: int) -> bool:
-    """Level 3: whether one print that is large enough, or several that sum to it, explain an order's removal; claims them."""
-    prints, first = run.prints, _first_print(run, ts)
-    i, found, last = first, 0, NONE
-    while i < len(prints.ts) and prints.ts[i] <= ts + run.rules.print_after_ns:
-        if prints.maker_side[i] == side and prints.ticks[i] == ticks:
-            if prints.left[i] >= removed:
-                prints.left[i] -= removed
-                return True
-            found += prints.left[i]
-            if found == removed:
-                last = i
-        i += 1
-    for i in range(first, last + 1):
-        if prints.maker_side[i] == side and prints.ticks[i] == ticks:
-            prints.left[i] = 0
-    return last != NONE
-
-
-@njit_inline
-def _executed_lots(run: Run, side: int, ticks: int, removed: int, ts: int) -> int:
-    """Level 2: how much of a level's reduction the prints at its price explain together; claims them, oldest first."""
-    prints, i, left = run.prints, _first_print(run, ts), removed
-    while left > 0 and i < len(prints.ts) and prints.ts[i] <= ts + run.rules.print_after_ns:
-        if prints.maker_side[i] == side and prints.ticks[i] == ticks:
-            claimed = min(left, prints.left[i])
-            prints.left[i] -= claimed
-            left -= claimed
-        i += 1
-    return removed - left
 
 
 @njit_inline
@@ -130,7 +89,7 @@ def apply_orders(book: Book, run: Run, side: int, orders: SideOrders, first: int
             else:
                 position = resize_order(book, slot, lots)
                 removed = previous - lots
-                if removed > 0 and _is_execution(run, side, ticks, removed, ts):
+                if removed > 0 and is_execution(run, side, ticks, removed, ts):
                     kind, emitted, queued_seq = EXECUTION, removed, book.orders[slot, QUEUED_SEQ]
             level_lots = book.levels[side, position, LEVEL_LOTS]
         else:
@@ -138,7 +97,7 @@ def apply_orders(book: Book, run: Run, side: int, orders: SideOrders, first: int
             count, queued_seq = book.size[own_side], book.orders[slot, QUEUED_SEQ]
             position = remove_order(book, slot)
             level_lots = book.levels[own_side, position, LEVEL_LOTS] if book.size[own_side] == count else 0
-            if _is_execution(run, own_side, ticks, emitted, ts):
+            if is_execution(run, own_side, ticks, emitted, ts):
                 kind = EXECUTION
             else:
                 queued_seq = NOT_QUEUED
@@ -169,7 +128,7 @@ def apply_levels(book: Book, run: Run, side: int, orders: SideOrders, first: int
                     continue
         elif lots < previous:
             removed = previous - lots
-            executed = _executed_lots(run, side, ticks, removed, ts)
+            executed = executed_lots(run, side, ticks, removed, ts)
             if executed == removed:
                 kind, emitted = EXECUTION, removed
             else:

@@ -163,7 +163,9 @@ def read_batch(batch: pa.RecordBatch, channel: str, symbol: str, price_precision
     foreign = (kind <= UPDATE) & (_codes(batch.column("symbol"), symbol) != 0)
     kind[foreign] = OTHER
 
-    ack_depth = np.where(_codes(batch.column("ack_symbol"), symbol) == 0, _integers(batch.column("ack_depth")), 0)
+    acknowledged = _codes(batch.column("ack_symbol"), symbol) == 0
+    acknowledged &= (_codes(batch.column("ack_channel"), channel) == 0) | _nulls(batch.column("ack_channel"))
+    ack_depth = np.where(acknowledged, _integers(batch.column("ack_depth")), 0)
     return Batch(
         kind=kind,
         ts=ts,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from uqlob_pipeline.config.profile import Instrument
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.book import ASK, BID
 from uqlob_pipeline.market.kraken.codes import MISSING, TRADE, UNREADABLE, UPDATE
@@ -19,18 +19,18 @@ from uqlob_pipeline.market.kraken.wire import wire_symbol
 
 
 def read_prints(
-    lake: Lake, warehouse: Warehouse, day: AssetDay, instrument: Instrument, bad_lines: BadLines
+    files: list[Path], warehouse: Warehouse, day: AssetDay, instrument: Instrument, bad_lines: BadLines
 ) -> tuple[Prints, int]:
-    """All prints of the asset-day by time and trade id, without duplicates from overlapping dumps; and how many are missing."""
+    """All prints of the dumps by time and trade id, without duplicates from overlapping dumps; and how many are missing."""
     found = [np.empty((5, 0), np.int64)]
-    for file in lake.dumps("trade", day):
+    for file in files:
         found += _read_file(warehouse, day, instrument, file, bad_lines)
     prints = np.concatenate(found, axis=1)
     prints = prints[:, np.lexsort(prints[::-1])]
     first = np.ones(prints.shape[1], bool)
     first[1:] = (prints[:, 1:] != prints[:, :-1]).any(axis=0)
     ts, trade_id, maker_side, ticks, lots = (column[first] for column in prints)
-    return Prints(ts, maker_side.astype(np.uint8), ticks, lots), missing_trades(trade_id)
+    return Prints(ts, maker_side.astype(np.uint8), ticks, lots, lots.copy()), missing_trades(trade_id)
 
 
 def missing_trades(trade_id: np.ndarray) -> int:

@@ -7,6 +7,7 @@ book; a day is replayed in as many batches as its dump is read in.
 
 import numpy as np
 
+from uqlob_pipeline.market.kraken import session_ends
 from uqlob_pipeline.market.kraken.book import (
     ASK,
     BID,
@@ -25,6 +26,7 @@ from uqlob_pipeline.market.kraken.book import (
 from uqlob_pipeline.market.kraken.codes import EXECUTION, SNAPSHOT, UPDATE
 from uqlob_pipeline.market.kraken.message_events import apply_levels, apply_orders, last_seq
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
+from uqlob_pipeline.market.kraken.print_claims import confirm_claims, undo_claims
 from uqlob_pipeline.market.kraken.replay_state import FAILED, LIVE, WAITING, Column, Counter, Messages, Run, SideOrders, State
 
 MAX_PENDING_MESSAGES = 100_000  # without a usable checksum; then their rows are accepted unverified
@@ -47,11 +49,36 @@ def _verify(book: Book, run: Run, at_end: bool) -> None:
             counters[Counter.DROPPED_AFTER_FAILURE] += state[State.UNVERIFIED]
             state[State.ROWS] = state[State.VERIFIED_ROWS]
             state[State.PHASE] = FAILED
+            _undo(run)
             return
         counters[Counter.CHECKSUMS_VERIFIED] += 1
     state[State.VERIFIED_ROWS] = state[State.ROWS]
     state[State.VERIFIED_TS] = state[State.LAST_EVENT_TS]
     state[State.UNVERIFIED] = 0
+    _confirm(run)
+
+
+@njit_inline
+def _confirm(run: Run) -> None:
+    """What the rows so far have claimed and counted stands."""
+    state, counters = run.state, run.counters
+    state[State.VERIFIED_EXECUTIONS] = counters[Counter.EXECUTIONS]
+    state[State.VERIFIED_CROSSED] = counters[Counter.CROSSED]
+    state[State.VERIFIED_GAPS] = counters[Counter.GAPS]
+    state[State.VERIFIED_SILENCE_NS] = counters[Counter.LONGEST_SILENCE_NS]
+    confirm_claims(run)
+    session_ends.confirm(run)
+
+
+@njit_inline
+def _undo(run: Run) -> None:
+    """Return to what the rows had claimed and counted at the last verified message."""
+    state, counters = run.state, run.counters
+    counters[Counter.EXECUTIONS] = state[State.VERIFIED_EXECUTIONS]
+    counters[Counter.CROSSED] = state[State.VERIFIED_CROSSED]
+    counters[Counter.GAPS] = state[State.VERIFIED_GAPS]
+    counters[Counter.LONGEST_SILENCE_NS] = state[State.VERIFIED_SILENCE_NS]
+    undo_claims(run)
 
 
 @njit_in_place
@@ -73,7 +100,7 @@ def _begin_session(book: Book, run: Run, message_checksum: int) -> None:
     if state[State.PHASE] == LIVE:
         run.counters[Counter.RECONNECTS] += 1
     state[State.SESSION] += 1
-    state[State.NOT_BEFORE] = max(state[State.NOT_BEFORE], state[State.VERIFIED_TS])
+    session_ends.begin(run)
     state[State.LAST_EVENT_TS] = -1
     state[State.LAST_CHECKSUM] = message_checksum
     state[State.UNVERIFIED] = 1
@@ -133,10 +160,10 @@ def _describe(book: Book, run: Run, rows_before: int, ts: int, of_day: bool) -> 
     if count == 0:
         return
     n_bids, n_asks = book.size[BID], book.size[ASK]
-    if not of_day or ts < state[State.NOT_BEFORE] or n_bids == 0 or n_asks == 0:
+    if not of_day or state[State.REPEATED] or n_bids == 0 or n_asks == 0:
         if not of_day:
             counters[Counter.OTHER_DAY] += count
-        elif ts < state[State.NOT_BEFORE]:
+        elif state[State.REPEATED]:
             counters[Counter.OVERLAPPING] += count
         else:
             counters[Counter.ONE_SIDED] += count
@@ -207,6 +234,7 @@ def replay(book: Book, run: Run, messages: Messages, bids: SideOrders, asks: Sid
             ts = state[State.LAST_TS]
         state[State.LAST_TS] = ts
         rows_before = state[State.ROWS]
+        state[State.REPEATED] = session_ends.is_repeated(run, bids, asks, m, ts)
         if first_bid < last_bid:
             if rules.level3:
                 apply_orders(book, run, BID, bids, first_bid, last_bid, ts)
@@ -219,6 +247,8 @@ def replay(book: Book, run: Run, messages: Messages, bids: SideOrders, asks: Sid
                 apply_levels(book, run, ASK, asks, first_ask, last_ask, ts)
         cut_to_depth(book, state[State.DEPTH])
         _describe(book, run, rows_before, ts, of_day)
+        if state[State.ROWS] > rows_before:
+            session_ends.remember(run, session_ends.digest(bids, asks, m), ts)
         state[State.LAST_CHECKSUM] = messages.checksum[m]
         state[State.UNVERIFIED] += 1
         if state[State.UNVERIFIED] >= rules.verify_every:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 WAITING, LIVE, FAILED = 0, 1, 2  # before the first snapshot; in a session; since a failed checksum
+MAX_DIGESTS = 64  # messages of one time that an overlap is compared with
 NOT_QUEUED = -2  # queued_seq of rows that are no level-3 execution; null in the table
 
 
@@ -29,6 +30,19 @@ class State(IntEnum):
     FIRST_UPDATE_TS = 14  # of the day's updates, those included that are dropped
     LAST_UPDATE_TS = 15
     SESSION_START_TS = 16  # time of the session's first event
+    VERIFIED_FIRST_PRINT = 17  # the values at the last verified message, to which a failed checksum returns
+    VERIFIED_EXECUTIONS = 18
+    VERIFIED_CROSSED = 19
+    VERIFIED_GAPS = 20
+    VERIFIED_SILENCE_NS = 21
+    CLAIMED_FROM = 22  # the prints that were claimed since
+    CLAIMED_TO = 23
+    REPEATED = 24  # whether the message's events are duplicates of an earlier session's
+    RECENT = 25  # how many digests of each kind are held
+    VERIFIED = 26
+    LAST = 27
+    OPEN = 28
+    RECENT_TS = 29  # time of the recent ones
 
 
 class Counter(IntEnum):
@@ -58,6 +72,15 @@ class Counter(IntEnum):
     DUPLICATED = 21  # messages that repeat the one before them
     RECONNECTS = 22  # snapshots within a session that was verified so far
     COVERED_NS = 23  # from the first to the last verified event of each session
+
+
+class Digest(IntEnum):
+    """Rows of the message digests."""
+
+    RECENT = 0  # messages of the session's latest time
+    VERIFIED = 1  # of its latest verified time
+    LAST = 2  # of the time NOT_BEFORE, over all sessions so far
+    OPEN = 3  # those of them that this session has not repeated
 
 
 class Column(IntEnum):
@@ -100,6 +123,7 @@ class Prints(NamedTuple):
     maker_side: np.ndarray
     ticks: np.ndarray
     left: np.ndarray
+    verified_left: np.ndarray  # at the last verified message
 
 
 class Run(NamedTuple):
@@ -108,6 +132,7 @@ class Run(NamedTuple):
     rows: np.ndarray  # (capacity, len(Column))
     state: np.ndarray  # (len(State),)
     counters: np.ndarray  # (len(Counter),)
+    digests: np.ndarray  # (len(Digest), MAX_DIGESTS)
     prints: Prints
     rules: Rules
 
@@ -144,10 +169,15 @@ def new_state() -> np.ndarray:
         State.FIRST_UPDATE_TS,
         State.LAST_UPDATE_TS,
         State.SESSION_START_TS,
+        State.RECENT_TS,
     )
     for position in unknown:
         state[position] = -1
     return state
+
+
+def new_digests() -> np.ndarray:
+    return np.zeros((len(Digest), MAX_DIGESTS), np.int64)
 
 
 def new_rows(capacity: int) -> np.ndarray:
