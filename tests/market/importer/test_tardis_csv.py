@@ -22,6 +22,8 @@ from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.importer.import_dumps import ImportFailed, import_dumps
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.ingest_report import IngestError, IngestReport
+from uqlob_pipeline.market.kraken.prints import read_prints
+from uqlob_pipeline.market.kraken.quarantine import BadLines
 
 
 def replayed(lake: Lake, day: AssetDay = TODAY) -> tuple[IngestReport, list[tuple[int, ...]]]:
@@ -184,3 +186,13 @@ def test_a_table_without_rows_is_a_day_without_trades(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     assert sorted(len(report.written) for report in import_dumps(lake, profile(), files)) == [0, 1]
     assert len(replayed(lake)[1]) == 5
+
+
+def test_equal_prints_without_ids_are_told_apart_when_times_go_back_and_forth(tmp_path: Path) -> None:
+    second = MIDNIGHT // 1000 + 5_000_000
+    rows = [f"kraken,XBT/USD,{second + late},{second + 50 + i},,buy,100.1,0.5" for i, late in enumerate((0, 1, 0, 0))]
+    lake = Lake(tmp_path / "lake")
+    import_dump(lake, write_lines(tmp_path / "t.csv", [TRADES, *(row.encode() for row in rows)]))
+    files = lake.dumps("trade", TODAY)
+    prints, _ = read_prints(files, Warehouse(lake, profile().duckdb), TODAY, profile().instrument("BTC-USD"), BadLines())
+    assert (prints.ts - MIDNIGHT - 5_000_000_000).tolist() == [0, 0, 0, 1000]

@@ -17,6 +17,7 @@ class DumpRefused(Exception):
 
 
 OLD_NAMES = {"XBT": "BTC", "XDG": "DOGE"}  # of assets, before WebSocket v2
+MAX_TIMES = 1000
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?", re.ASCII)
 _SECONDS = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 
@@ -76,19 +77,20 @@ class TradeNumbers:
     """Trade ids for prints that have none: prints that agree in everything else are numbered from 1.
 
     The replay drops prints that occur twice, as overlapping dumps have them. Two dumps of the same prints get the same numbers.
+    Times may go back and forth a little: the counts of the last MAX_TIMES times are kept.
     """
 
     def __init__(self) -> None:
-        self._time: dict[str, int] = {}
-        self._seen: dict[tuple[str, ...], int] = {}
+        self._seen: dict[str, dict[int, dict[tuple[str, ...], int]]] = {}  # by symbol and time
 
     def next(self, symbol: str, time: int, *print_text: str) -> str:
-        if self._time.get(symbol) != time:
-            self._time[symbol] = time
-            self._seen = {key: count for key, count in self._seen.items() if key[0] != symbol}
-        key = (symbol, *print_text)
-        self._seen[key] = self._seen.get(key, 0) + 1
-        return str(self._seen[key])
+        times = self._seen.setdefault(symbol, {})
+        counts = times.pop(time, {})
+        times[time] = counts  # the time used last is the last
+        if len(times) > MAX_TIMES:
+            del times[next(iter(times))]
+        counts[print_text] = counts.get(print_text, 0) + 1
+        return str(counts[print_text])
 
 
 def print_text(symbol: str, side: str, price: str, qty: str, trade_id: str, time: int, order_type: str | None = None) -> str:
