@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uqlob_pipeline.market.kraken.running_book import RunningBook
-from uqlob_pipeline.market.kraken.wire import decimal_text, message_time, parse_message, time_of, time_text
+from uqlob_pipeline.market.kraken.wire import decimal_text, message_time, parse_message, scaled_integer, time_of, time_text
 
 # The book of Kraken's checksum guide for version 2, whose checksum the guide gives as 3310070434.
 GUIDE_ASKS = """45285.2 0.00100000, 45286.4 1.54571953, 45286.6 1.54571109, 45289.6 1.54560911, 45290.2 0.15890660,
@@ -85,6 +85,9 @@ def test_numbers_keep_trailing_zeros_and_exponents_are_exact():
     assert b'"qty":0.00001000' in book.snapshot_message("BTC/USD", 0)
     assert b'"qty":0.00005100' in book.snapshot_message("BTC/USD", 0)
     assert decimal_text(5 * 10**12, 0) == "5"
+    assert scaled_integer("123456789012345678.123456789012e0") == (123456789012345678123456789012, 12)
+    with pytest.raises(ValueError, match=r"^1\.25 has more than 1 decimals"):
+        decimal_text(125 * 10**10, 1)
 
 
 @pytest.mark.parametrize("price", ["-1.0", "0.0", "1.0000000000001", "NaN"])

@@ -13,7 +13,7 @@ from uqlob_pipeline.market.importer.formats.recognition import Dump, open_dump
 from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused
 from uqlob_pipeline.market.importer.import_record import Content, ImportRecord, earlier_imports, read_content, read_records
 from uqlob_pipeline.market.importer.line_blocks import BlockImport, blocks_of
-from uqlob_pipeline.market.importer.streams import BOOKS, ImportReport, StreamsImport, TooManyUnreadable
+from uqlob_pipeline.market.importer.streams import BOOKS, ImportReport, StreamsImport, TooManyUnreadable, precisions_of
 from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, message_time, parse_message, time_of
 
 FIRST_LINES = 1000  # how far `first_time` searches for a book message
@@ -70,7 +70,10 @@ def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress:
     lake, source = importer.lake, dump.path
     records = read_records(lake)
     done = records.get(content.identity)
-    if done is not None and done.is_whole(lake) and not done.unstarted:
+    same_precisions = done is not None and all(
+        precisions_of(importer.profile, symbol) == known for symbol, known in done.precisions.items()
+    )
+    if done is not None and done.is_whole(lake) and not done.unstarted and same_precisions:
         done.remove_obsolete(lake)
         return ImportReport(str(source), dump.format.title, already_there=True, lines=done.lines, written=done.written)
     grown, clash = earlier_imports(source, content, records)
@@ -109,6 +112,7 @@ def _import_one(importer: StreamsImport, dump: Dump, content: Content, progress:
         )
     record = ImportRecord(content.identity, source.name, report.lines, content.size, content.marks, report.written)
     record.obsolete, record.unstarted = sorted(obsolete - report.written.keys()), sorted(report.unstarted)
+    record.precisions = report.precisions
     record.refused_lines, record.cut = len(report.unreadable), report.break_reason
     record.save(lake)
     record.remove_obsolete(lake)

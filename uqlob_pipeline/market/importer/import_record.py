@@ -43,6 +43,7 @@ class ImportRecord:
     unstarted: list[str] = field(default_factory=list)  # streams without a snapshot
     refused_lines: int = 0  # quarantined
     cut: str = ""  # why it breaks off
+    precisions: dict[str, list[int] | None] = field(default_factory=dict)  # the profile's, by symbol, if snapshots were made
 
     def save(self, lake: Lake) -> None:
         with atomic_path(import_record_path(lake, self.identity)) as temporary:
@@ -91,9 +92,9 @@ def _prefix_identity(source: Path, size: int) -> str:
 
 
 def read_records(lake: Lake) -> dict[str, ImportRecord]:
-    """Records by identity. Records of an older file layout have no marks and are left out: their dumps are imported again."""
+    """Records by identity. Those of an older layout lack marks or precisions and are left out: their dumps are imported again."""
     payloads = [json.loads(path.read_text()) for path in sorted(import_record_path(lake, "").parent.glob("*.json"))]
-    return {payload["identity"]: ImportRecord(**payload) for payload in payloads if "marks" in payload}
+    return {payload["identity"]: ImportRecord(**payload) for payload in payloads if {"marks", "precisions"} <= payload.keys()}
 
 
 def earlier_imports(

@@ -25,7 +25,15 @@ from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.kraken.quarantine import MAX_REASON, quarantined_line
 from uqlob_pipeline.market.kraken.scan_arrays import Lines
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead, jumps_to_later_day
-from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, BookChannel, lake_symbol, message_time, parse_message, time_of
+from uqlob_pipeline.market.kraken.wire import (
+    NOT_A_MESSAGE,
+    BookChannel,
+    lake_symbol,
+    message_time,
+    parse_message,
+    received_time,
+    time_of,
+)
 
 BOOKS = ("level3", "book")
 MAX_UNREADABLE = 1_000_000  # lines of one dump: a small archive can hold billions
@@ -56,7 +64,14 @@ class ImportReport:
     snapshots_made: int = 0
     before_snapshot: int = 0
     unstarted: set[str] = field(default_factory=set)  # the streams of those updates
+    precisions: dict[str, list[int] | None] = field(default_factory=dict)  # of the symbols of those snapshots, from the profile
     replaced: list[str] = field(default_factory=list)  # shorter versions of this dump, imported before
+
+
+def precisions_of(profile: Profile, symbol: str) -> list[int] | None:
+    """Decimals of price and quantity that the profile gives for Kraken's symbol; None where it lacks the symbol."""
+    instrument = profile.instruments.get(lake_symbol(symbol))
+    return [instrument.price_precision, instrument.qty_precision] if instrument else None
 
 
 @dataclass
@@ -132,7 +147,7 @@ class StreamsImport:
         elif held is not None:  # the stream was silent for that long
             self._write(key, held)
             latest = self._latest(key)
-        if jumps_to_later_day(one.time, latest, int(one.message.get("received_at") or -1)):
+        if jumps_to_later_day(one.time, latest, received_time(one.message)):
             self.held[key] = one
         else:
             self._write(key, one)
@@ -218,8 +233,10 @@ class StreamsImport:
             if stream.ack is None:
                 result = {"channel": stream.channel, "symbol": stream.symbol, "depth": book.depth, "snapshot": True}
                 self.files.write(directory, json.dumps({"method": "subscribe", "result": result, "success": True}).encode())
-            self.files.write(directory, book.snapshot_message(stream.symbol, midnight), midnight)
+            # Its checksum would be right only at the profile's precisions; the next update's confirms the book if it has one.
+            self.files.write(directory, book.snapshot_message(stream.symbol, midnight, checksum=False), midnight)
             self.report.snapshots_made += 1
+            self.report.precisions[stream.symbol] = precisions_of(self.profile, stream.symbol)
         return book is not None
 
     # ---- many lines at once

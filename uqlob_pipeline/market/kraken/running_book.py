@@ -11,7 +11,7 @@ from bisect import bisect_left
 from decimal import Decimal
 from typing import Any
 
-from uqlob_pipeline.market.kraken.wire import SCALE, SIDES, BookChannel, decimal_text, scaled_integer, time_text
+from uqlob_pipeline.market.kraken.wire import EXACT, SCALE, SIDES, BookChannel, decimal_text, scaled_integer, time_of, time_text
 
 CHECKSUM_LEVELS = 10  # not imported from `checksum`, which imports numba: the recorder's container has no compiler
 
@@ -114,6 +114,9 @@ class RunningBook:
         changes = []
         for entry in entries:
             event = "add" if fresh else entry["event"]
+            stamp = entry.get("timestamp") or ""
+            if stamp:
+                time_of(stamp)  # refuses the message
             qty = 0 if event == "delete" else self._integer(entry["order_qty"], 1)
             if qty == 0:  # a delete, whatever the event is called
                 changes.append((entry["order_id"], False, 0, 0, ""))
@@ -121,7 +124,7 @@ class RunningBook:
             if event != "add" and event != "modify":
                 raise ValueError(f"order {entry['order_id']}: event is {event!r}, expected add, modify or delete")
             key = sign * self._integer(entry["limit_price"], 0)
-            changes.append((entry["order_id"], event == "add", key, qty, entry.get("timestamp", "")))
+            changes.append((entry["order_id"], event == "add", key, qty, stamp))
         return changes
 
     def _apply_orders(self, side: _Side, changes: list[_OrderChange]) -> None:
@@ -211,33 +214,46 @@ class RunningBook:
     def levels(self) -> tuple[list[tuple[Decimal, Decimal]], list[tuple[Decimal, Decimal]]]:
         """Bids and asks as (price, total quantity), best first."""
         bids, asks = (
-            [
-                (Decimal(abs(key)).scaleb(-SCALE), Decimal(sum(order[0] for order in side.levels[key].values())).scaleb(-SCALE))
-                for key in side.keys
-            ]
+            [(_decimal(abs(key)), _decimal(sum(order[0] for order in side.levels[key].values()))) for key in side.keys]
             for side in self._sides
         )
         return bids, asks
 
-    def snapshot_message(self, symbol: str, timestamp: int) -> bytes:
-        """The book as a Kraken snapshot, one line without its newline; `symbol` is BTC/USD, `timestamp` in ns."""
+    def snapshot_message(self, symbol: str, timestamp: int, *, checksum: bool = True) -> bytes:
+        """The book as a Kraken snapshot, one line without its newline; `symbol` is BTC/USD, `timestamp` in ns.
+
+        Numbers have the instrument's decimals, and more where they were received with more. A checksum is right only where the
+        precisions are. Without it the replay verifies the snapshot's book with the next update's.
+        """
         price_precision, qty_precision = self._precisions(None, None)
         sides = []
         for side in self._sides:
             entries = []
             for key in side.keys:
-                price = decimal_text(abs(key), price_precision)
+                price = _exact_text(abs(key), price_precision)
                 for order_id, (qty, stamp, _) in side.levels[key].items():
-                    quantity = decimal_text(qty, qty_precision)
+                    quantity = _exact_text(qty, qty_precision)
                     if self.channel == "level3":
-                        own_time = f',"timestamp":"{stamp}"' if stamp else ""
+                        own_time = f',"timestamp":{json.dumps(stamp)}' if stamp else ""
                         entries.append(
                             f'{{"order_id":{json.dumps(order_id)},"limit_price":{price},"order_qty":{quantity}{own_time}}}'
                         )
                     else:
                         entries.append(f'{{"price":{price},"qty":{quantity}}}')
             sides.append(",".join(entries))
+        verified = f'"checksum":{self.checksum()},' if checksum else ""
         return (
             f'{{"channel":"{self.channel}","type":"snapshot","data":[{{"symbol":{json.dumps(symbol)},'
-            f'"checksum":{self.checksum()},"bids":[{sides[0]}],"asks":[{sides[1]}],"timestamp":"{time_text(timestamp)}"}}]}}'
+            f'{verified}"bids":[{sides[0]}],"asks":[{sides[1]}],"timestamp":"{time_text(timestamp)}"}}]}}'
         ).encode()
+
+
+def _decimal(value: int) -> Decimal:
+    return Decimal(value).scaleb(-SCALE, EXACT)
+
+
+def _exact_text(value: int, precision: int) -> str:
+    """A number with the decimals of its precision, or with as many as it needs."""
+    while value % 10 ** (SCALE - precision):
+        precision += 1
+    return decimal_text(value, precision)

@@ -6,7 +6,7 @@ Needs no compiler, so that the recorder's container can import it.
 import datetime as dt
 import json
 import re
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,8 +15,10 @@ SCALE = 12  # decimals of the integers that hold prices and quantities, more tha
 SIDES = ("bids", "asks")
 DEPTHS: dict[BookChannel, tuple[int, ...]] = {"level3": (10, 100, 1000), "book": (10, 25, 100, 500, 1000)}
 MAX_LINE_BYTES = 1 << 26  # a level-3 snapshot of depth 1000 has several MB; DuckDB's `maximum_object_size` in sql/ is the same
+MAX_TIME_DIGITS = 19  # of a time in nanoseconds
 MAX_NUMBER_TEXT = 64  # characters of a price or quantity
 MAX_WHOLE_DIGITS = 18  # digits before the point
+EXACT = Context(prec=2 * MAX_NUMBER_TEXT)  # the default one rounds to 28 digits
 # What parsing and applying an unreadable message can raise.
 NOT_A_MESSAGE = (ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, RecursionError)
 _DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
@@ -66,15 +68,17 @@ def scaled_integer(text: str) -> tuple[int, int]:
         exponent = exact.as_tuple().exponent
         if not isinstance(exponent, int) or exponent < -MAX_NUMBER_TEXT or exact.adjusted() >= MAX_WHOLE_DIGITS:
             raise ValueError(f"{text!r} is not a number with at most {MAX_WHOLE_DIGITS} digits before the point") from None
-        value, decimals = int(exact.scaleb(SCALE)), max(0, -exponent)
+        value, decimals = int(exact.scaleb(SCALE, EXACT)), max(0, -exponent)
     if decimals > SCALE or value >= 10 ** (MAX_WHOLE_DIGITS + SCALE):
         raise ValueError(f"{text!r} is not a number with at most {MAX_WHOLE_DIGITS} digits before the point and {SCALE} after it")
     return value, decimals
 
 
 def decimal_text(value: int, precision: int) -> str:
-    """An integer of 10^-SCALE with all decimals of its precision, trailing zeros included."""
-    units = value // 10 ** (SCALE - precision)
+    """An integer of 10^-SCALE with all decimals of its precision, trailing zeros included; ValueError if it has more."""
+    units, cut = divmod(value, 10 ** (SCALE - precision))
+    if cut:
+        raise ValueError(f"{Decimal(value).scaleb(-SCALE, EXACT).normalize(EXACT):f} has more than {precision} decimals")
     if precision == 0:
         return str(units)
     return f"{units // 10**precision}.{units % 10**precision:0{precision}d}"
@@ -99,6 +103,17 @@ def _second(whole: str) -> int:
     if not _DATE_AND_TIME.fullmatch(whole):
         raise ValueError(f"{whole[:40]!r} is not a date and time such as 2026-01-18T00:00:00")
     return int(dt.datetime.fromisoformat(whole + "+00:00").timestamp())
+
+
+def received_time(message: dict[str, Any]) -> int:
+    """When a line was received: `received_at` in nanoseconds or in RFC 3339; -1 if it is missing or something else."""
+    text = message.get("received_at")
+    if not isinstance(text, str):
+        return -1
+    try:
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_TIME_DIGITS else time_of(text)
+    except ValueError:
+        return -1
 
 
 def message_time(message: dict[str, Any], previous: int = -1) -> int:
