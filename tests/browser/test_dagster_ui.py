@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.asset_graph import STORY, left, open_graph
+from tests.browser.asset_graph import STORY, left, open_graph, show_all
 from tests.browser.conftest import Place
 from tests.browser.screen import Screen, needs_chromium
 from tests.end_to_end.tiny_market import DAYS, HOURS, SYMBOL, day
@@ -14,6 +14,7 @@ from uqlob_pipeline.market.simulator import MarketSettings
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 
+MADE = ("token_bins", "feature_scales", "encoder", "predictions", "gated_evaluation", "dataset_profile", "paper_report")
 ALONE, NEW_DAYS = DAYS, (DAYS + 1, DAYS + 2, DAYS + 3)
 STALE = """query Stale($asset: [String!]!, $days: [String!]!) { assetNodeOrError(assetKey: {path: $asset}) { ... on AssetNode {
   staleStatusByPartition(partitions: $days) staleCausesByPartition(partitions: $days) { reason } } } }"""
@@ -53,6 +54,7 @@ def test_the_asset_graph_reads_left_to_right_as_the_paper_does(place: Place, scr
     places = [left(screen, asset) for asset in STORY]
     assert places == sorted(places)
     assert len(set(places)) == len(places)
+    show_all(screen, *MADE)
     screen.settle()
     screen.shoot("asset_graph", width=1600)
 

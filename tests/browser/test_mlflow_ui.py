@@ -109,7 +109,7 @@ ROWS = """return Array.from(document.querySelectorAll('tr')).map(row =>
 
 
 TO_HEAD = """Array.from(document.querySelectorAll('tr')).find(row => row.cells[0].innerText.trim() === 'head')
-  .scrollIntoView({block: 'center'})"""
+  .scrollIntoView({block: 'center', inline: 'start'})"""
 
 
 def parameters(screen: Screen) -> dict[str, list[str]] | None:
