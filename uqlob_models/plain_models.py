@@ -6,6 +6,7 @@ in units of y_ref while fitting, forecasts in ticks. Statistics of context outco
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,7 @@ class PlainForecasts:
     """Of the targets, in ticks; a classifier has probabilities, a regression a distribution."""
 
     parameters: int  # coefficients, or leaves of the trees
+    seconds: float  # that forecasting took, without fitting and without the summaries
     probabilities: Floats | None = None  # (n, 3)
     distribution: ZeroInflatedT | None = None
 
@@ -124,12 +126,14 @@ def _classifier(method: str, x: Floats, label: NDArray[np.int64], unseen: Floats
         else HistGradientBoostingClassifier(**BOOSTING, class_weight="balanced", random_state=seed)
     )
     model.fit(x, label)
+    started = time.perf_counter()
     probabilities = np.zeros((2, unseen.shape[1], 3))
     for side in (0, 1):
         probabilities[side][:, model.classes_] = model.predict_proba(unseen[side])
     mean = (probabilities[0] + probabilities[1][:, MIRRORED_CLASSES]) / 2
+    spent = time.perf_counter() - started
     size = model.coef_.size + model.intercept_.size if method == "logistic" else _leaves([model])
-    return PlainForecasts(size, probabilities=mean)
+    return PlainForecasts(size, spent, probabilities=mean)
 
 
 def _regression(method: str, x: Floats, y: Floats, unseen: Floats, y_ref: float, seed: int) -> PlainForecasts:
@@ -138,20 +142,24 @@ def _regression(method: str, x: Floats, y: Floats, unseen: Floats, y_ref: float,
 
     if method == "ridge":
         linear = RidgeCV(alphas=np.logspace(0, 5, 11)).fit(x, y)
+        started = time.perf_counter()
         mean = (linear.predict(unseen[0]) - linear.predict(unseen[1])) / 2
+        spent = time.perf_counter() - started
         scale = np.full(len(mean), max(float(np.std(y - linear.predict(x))), 1e-6))
-        return PlainForecasts(linear.coef_.size + 1, distribution=ZeroInflatedT.of(mean * y_ref, scale * y_ref))
+        return PlainForecasts(linear.coef_.size + 1, spent, distribution=ZeroInflatedT.of(mean * y_ref, scale * y_ref))
     centre = HistGradientBoostingRegressor(**BOOSTING, random_state=seed).fit(x, y)
     low, high = (
         HistGradientBoostingRegressor(**BOOSTING, random_state=seed, loss="quantile", quantile=level).fit(x, y)
         for level in (0.16, 0.84)
     )
+    started = time.perf_counter()
     mean = (centre.predict(unseen[0]) - centre.predict(unseen[1])) / 2
     width = np.mean([high.predict(side) - low.predict(side) for side in unseen], axis=0)
+    spent = time.perf_counter() - started
     # Where most windows do not move, both quantiles may be zero: a tenth of the typical width is the floor.
     floor = max(0.1 * float(np.std(y)), 1e-6)
     scale = np.maximum(width / (2 * NORMAL_68), floor)
-    return PlainForecasts(_leaves([centre, low, high]), distribution=ZeroInflatedT.of(mean * y_ref, scale * y_ref))
+    return PlainForecasts(_leaves([centre, low, high]), spent, distribution=ZeroInflatedT.of(mean * y_ref, scale * y_ref))
 
 
 def _leaves(models: Sequence[Any]) -> int:
@@ -163,4 +171,6 @@ def ewma_forecasts(dataset: WindowDataset, targets: NDArray[np.int64], fitted: N
     timing = {"horizon_ns": dataset.horizon_ns, "latency_ns": dataset.latency_ns}
     y = dataset.y[targets]
     outcomes = Realised.of(y, np.zeros(len(y)), dataset.t_end[targets], fitted, **timing)
-    return PlainForecasts(1, distribution=ewma_gaussian(outcomes))
+    started = time.perf_counter()
+    distribution = ewma_gaussian(outcomes)
+    return PlainForecasts(1, time.perf_counter() - started, distribution=distribution)

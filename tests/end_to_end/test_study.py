@@ -188,7 +188,7 @@ def test_the_tables_have_means_paired_differences_and_captions(studied, study_pr
     assert by_row["uq-classification", "softmax", "nlpd", 0].mean is None
     assert {("mc-dropout", "snr"), ("mc-dropout", "softmax")} <= {(cell.variant, cell.confidence) for cell in cells}
     text = caption(cells, study_profile)
-    for part in ("seed 3", "1 seed per row", "test forecasts", "frozen", "Holm", "more seeds, test days or markets"):
+    for part in ("seed 3", "1 seed per row", "test forecasts", "frozen", "Holm", "With one seed", "more seeds, test days"):
         assert part in text
     assert len(pl.read_csv(write_csv(cells, tmp_path / "baselines.csv"))) == len(cells)
 

@@ -244,6 +244,8 @@ def caption(cells: Sequence[StudyCell], profile: Profile, lakes: int = 1) -> str
         sentences.append(
             f"{len(unknown)} have no interval: fewer than {Bootstrap.minimum_blocks} blocks of time. More test days give one."
         )
+    if seeds[0] == 1:
+        sentences.append("With one seed, an interval holds for that training alone and not for the method.")
     sentences.append(
         "A difference without a mark is no proof of equality: more seeds, test days or markets narrow the interval. "
         "Another market, recipe or mode may order the rows otherwise."
