@@ -5,7 +5,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from tests.browser.screen import Screen
 
 EMPTY = (620, 1400)  # a place of the page where the graph has no box
-GROUPS = ("market", "features", "labels", "models", "evaluation", "economics")
+GROUPS = ("market", "features", "labels", "models", "evaluation", "economics", "study")
 STORY = ("raw_dumps", "book_events", "event_features", "encoder", "uq_regression", "predictions", "paper_report")
 LEFT = """const all = Array.from(document.querySelectorAll('foreignObject, foreignObject *'));
 const found = all.filter(e => e.children.length === 0 && e.textContent === arguments[0]);

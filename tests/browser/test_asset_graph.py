@@ -26,7 +26,7 @@ def served(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_the_asset_graph_shows_every_asset_from_dumps_to_report(served: Place, screen: Screen) -> None:
-    assets = {"raw_dumps", *DAY_ASSETS, *FIT_ASSETS, *BY_MODEL, "dataset_profile", "forecasts", "paper_report"}
+    assets = {"raw_dumps", *DAY_ASSETS, *FIT_ASSETS, *BY_MODEL, "dataset_profile", "forecasts", "paper_report", "study_rows"}
     shortened = {"threshold_multiplier", "calibrated_predictions", "economic_evaluation"}  # Dagster shortens names of this length
     open_graph(screen, served.dagster, *assets - shortened)
     screen.see("_multiplier")
