@@ -197,8 +197,8 @@ def test_the_registered_models_mix_all_members_in_a_new_process(heads, dataset, 
     regression, classification = (load_members(records[stage].members) for stage in HEADS)
     found = served(Tracking(lake, two), "uqlob-BTC-USD-5s-regression-tiny", instances, tmp_path)["columns"]
     expected = predict_regression(regression, dataset, targets)
-    assert found["mean"] == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
-    assert found["std"] == pytest.approx(expected.std, rel=1e-5)
+    assert found["raw_mean"] == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
+    assert found["raw_std"] == pytest.approx(expected.std, rel=1e-5)
     one = predict_regression(regression[0], dataset, targets)
     assert np.abs(one.std / expected.std - 1).max() > 1e-4  # one member alone differs
     found = served(Tracking(lake, two), "uqlob-BTC-USD-5s-classification-tiny", instances, tmp_path)["columns"]
