@@ -162,3 +162,18 @@ def test_parts_that_follow_one_another_give_what_the_whole_gives() -> None:
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=name)
         else:
             assert found[name].equals(expected[name]), name
+
+
+def test_foresight_leaves_out_a_fill_that_loses_where_the_other_side_was_not_filled() -> None:
+    maker = {"policy": MAKER_CROSS, "entry_maker": True}
+    missed = {"filled": 0, "gross_bps": None, "entry_price": None, "exit_price": None}
+    low, _ = evaluated(
+        [
+            order(0, gross_bps=2.0, other_gross_bps=-3.0, **maker),
+            order(1, other_gross_bps=-5.0, **maker, **missed),
+            order(2, gross_bps=-4.0, other_filled=0, other_gross_bps=None, **maker),
+            order(3, other_gross_bps=1.0, **maker, **missed),
+        ]
+    )
+    assert low["gross_bps"] == (2 - 4) / 2
+    assert low["oracle_bps"] == (2 + 1) / 2

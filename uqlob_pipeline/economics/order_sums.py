@@ -33,7 +33,8 @@ def order_sums(trades: pa.Table) -> Floats:
     column = {name: trades[name].to_numpy(zero_copy_only=False).astype(np.float64) for name in AMOUNTS}
     weight, other = column["filled"] / column["lots"], column["other_filled"] / column["lots"]
     gross, other_gross = weight * np.nan_to_num(column["gross_bps"]), other * np.nan_to_num(column["other_gross_bps"])
-    own_is_better = np.where(weight > 0, column["gross_bps"], -np.inf) >= np.where(other > 0, column["other_gross_bps"], -np.inf)
+    # Foresight prefers the side that is not filled to a fill that loses.
+    own_is_better = np.where(weight > 0, column["gross_bps"], 0) >= np.where(other > 0, column["other_gross_bps"], 0)
     filled, holding = weight > 0, (trades["exit_ts"].to_numpy() - trades["entry_ts"].to_numpy()) / 1e9
     sums = {
         "orders": np.ones(len(weight)),
