@@ -60,3 +60,15 @@ def test_a_trade_id_out_of_bounds_is_a_malformed_message(tmp_path):
 def test_a_message_nested_too_deeply_is_refused():
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_message(b"[" * 100_000 + b"]" * 100_000)
+
+
+def test_an_order_without_a_readable_time_is_a_malformed_message(tmp_path):
+    feed = BookFeed(Lake(tmp_path), "level3", "BTC-USD", 10, {"BTC/USD": (1, 8)})
+    line = (
+        b'{"channel":"level3","type":"snapshot","data":[{"symbol":"BTC/USD","checksum":1,"bids":[{"order_id":"O1",'
+        b'"limit_price":100.0,"order_qty":1.0,"timestamp":"garbage"}],"asks":[],"timestamp":"2026-01-18T00:00:00.5Z"}]}'
+    )
+    with pytest.raises(BadMessage, match="garbage") as bad:  # the replay would quarantine the line
+        feed.receive(line, parse_message(line), NOW)
+    assert (bad.value.reason, feed.statistics.malformed) == ("malformed", 1)
+    feed.files.close()

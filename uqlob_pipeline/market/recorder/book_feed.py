@@ -9,7 +9,7 @@ from typing import Any
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, far_ahead, jumps_to_later_day
-from uqlob_pipeline.market.kraken.wire import BookChannel, message_time, wire_symbol
+from uqlob_pipeline.market.kraken.wire import BookChannel, message_time, time_of, wire_symbol
 from uqlob_pipeline.market.recorder.dump_file import DayFiles
 from uqlob_pipeline.market.recorder.feeds import BadMessage, Feed, Jump, spliced
 from uqlob_pipeline.market.recorder.statistics import FeedStatistics
@@ -61,6 +61,9 @@ class BookFeed(Feed):
             if not fresh and self.book is None:
                 statistics.dropped += 1
                 return
+            for order in (*message["data"][0].get("bids", ()), *message["data"][0].get("asks", ())):
+                if order.get("timestamp") is not None:  # the replay would not read the line
+                    time_of(order["timestamp"])
             time = message_time(message, self.time)
             if time < 0:
                 time = received_at
