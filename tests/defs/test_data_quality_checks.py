@@ -25,11 +25,11 @@ DAILY = ("book_events", "window_prices")
 
 @pytest.fixture(scope="module")
 def damaged_dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three days of two minutes, the second with a message lost and hence with a book that fails until its end."""
+    """Three days of two minutes, the second with messages lost and hence with a book that fails until its end."""
     root = tmp_path_factory.mktemp("damaged")
     market = MarketSettings(hours=1 / 30, depth=10)
     for number in (0, 1, 2):
-        faults = Faults(lost_messages=1, garbage_lines=1) if number == 1 else Faults()
+        faults = Faults(lost_messages=3, garbage_lines=1) if number == 1 else Faults()
         simulate_day(root, "BTC-USD", day(number).date, dataclasses.replace(market, faults=faults))
     return root
 

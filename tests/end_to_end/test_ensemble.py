@@ -17,6 +17,7 @@ from tests.end_to_end.test_registered_model import saved_instances, served
 from tests.end_to_end.tiny_market import KEY, tiny_profile
 from uqlob_models import metrics
 from uqlob_models.checkpoints import load_members, load_model
+from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import predict_classification, predict_regression
 from uqlob_pipeline.config.profile import Profile
@@ -166,7 +167,7 @@ def test_the_record_has_the_metrics_of_the_mixture(heads, dataset, two):
     loss = two.training.loss
     assert regression.best_metric == pytest.approx(metrics.weighted_r2(y, mean, dataset.y_ref, loss.p, loss.w_max), rel=1e-6)
     assert regression.validation["weighted_r2"] == regression.best_metric
-    assert regression.validation["nlpd"] == pytest.approx(metrics.nlpd(y, mean, std), rel=1e-6)
+    assert regression.validation["nlpd"] == pytest.approx(ZeroInflatedT.of(mean, std).log_score(y).mean(), rel=1e-6)
     assert regression.confusion == metrics.confusion(true, metrics.class_of(mean, delta)).tolist()
     each = [predict_classification(load_model(m).uq_model(), dataset, targets).probabilities for m in classification.members]
     predicted = ((each[0] + each[1]) / 2).argmax(axis=1)

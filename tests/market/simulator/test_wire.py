@@ -1,5 +1,6 @@
 """The dumps are what Kraken would have sent: formats, checksums, depth, and trades that explain the book."""
 
+import datetime as dt
 import json
 import re
 from collections import Counter
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from uqlob_pipeline.market.simulator import SYMBOLS
+from uqlob_pipeline.market.simulator import SYMBOLS, MarketSettings, day_messages
 
 from .conftest import Dump
 from .slow_book import SlowLevel2, SlowLevel3, messages
@@ -137,3 +138,15 @@ def test_instruments_tell_the_precision_of_all_symbols(dump: Dump, tmp_path: Pat
     for spec in SYMBOLS.values():
         assert pairs[spec.wire_symbol]["price_increment"] == Decimal(1).scaleb(-spec.price_precision)
         assert pairs[spec.wire_symbol]["qty_increment"] == Decimal(1).scaleb(-spec.qty_precision)
+
+
+def test_a_repricing_that_takes_away_thousands_of_orders_is_one_sound_message() -> None:
+    """More events than the message once had room for: what came after overwrote its first events."""
+    settings = MarketSettings(seed=7, hours=0.4, signal=2.0)
+    lines = (line for channel, line in day_messages("BTC-USD", dt.date(2026, 1, 6), settings) if channel == "level3")
+    update = json.loads(max((line for line in lines if b'"type":"update"' in line), key=len))["data"][0]
+    orders = update["bids"] + update["asks"]
+    assert len(orders) > 5_000
+    deleted = [order["order_id"] for order in orders if order["event"] == "delete"]
+    assert len(set(deleted)) == len(deleted) > 5_000
+    assert all(50_000 < order["limit_price"] < 150_000 for order in orders)

@@ -69,7 +69,7 @@ def test_a_dump_that_was_removed_is_made_again(tmp_path: Path) -> None:
 
 
 def test_the_latent_state_is_outside_raw(tmp_path: Path) -> None:
-    simulate_day(tmp_path, "BTC-USD", DAY, SMALL)
+    simulate_day(tmp_path, "BTC-USD", DAY, MarketSettings(max_events=10_000))
     latent = pq.read_table(tmp_path / f"latent/symbol=BTC-USD/date={DAY}.parquet")
     assert {"ts", "pressure", "log_volatility", "impact"} <= set(latent.column_names)
     assert latent.num_rows > 50

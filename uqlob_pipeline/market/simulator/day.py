@@ -38,7 +38,7 @@ from uqlob_pipeline.market.simulator.symbol_specs import SymbolSpec, symbol_spec
 
 drop_stale_numba_cache(Path(__file__).parent)
 
-BUFFER_BYTES = 6 << 20
+BUFFER_BYTES = 13 << 20
 STILL_SAMPLES = 3_000  # half seconds with the same mid-price that no living market shows, not even a frozen one
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NS_PER_HOUR = 3_600_000_000_000

@@ -59,7 +59,7 @@ from uqlob_pipeline.market.simulator.repricing import reprice
 
 # How `advance` ended.
 REACHED_TIME, REACHED_EVENTS, BUFFERS_FULL, POOL_EXHAUSTED, BOOK_LOST = range(5)
-MARGIN_BYTES = 1 << 20
+MARGIN_BYTES = 8 << 20  # more than the longest message: a repricing that takes away every order, 190 bytes each
 NEVER = np.int64(1) << 62
 
 

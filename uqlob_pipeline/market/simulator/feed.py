@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from uqlob_pipeline.market.simulator.ladder import BID, NO_BOUND
+from uqlob_pipeline.market.simulator.ladder import BID, MAX_ORDERS, NO_BOUND
 
 LEVEL3, BOOK, TRADE = 0, 1, 2
 CHANNELS = ("level3", "book", "trade")
 ADD, MODIFY, DELETE = 0, 1, 2
-MESSAGE_EVENTS = 4096
+MESSAGE_EVENTS = 2 * MAX_ORDERS  # a repricing may take away every order and place as many; arrays have no bounds check
 
 # Rows of Message.held: the events, the levels touched (with their quantity before the message), the fills of one taker.
 E_KIND, E_SIDE, E_KEY, E_CELL, E_LOTS, E_TIME, T_SIDE, T_CELL, T_LOTS, F_CELL, F_LOTS = range(11)
