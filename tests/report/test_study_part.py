@@ -7,10 +7,10 @@ import pytest
 from synthetic_lake import fill_lake
 from test_report import Page, inputs_of
 
+from uqlob_pipeline.models.study.study_tables import COLUMNS, COSTS, TESTED, StudyCell
 from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.page import build_report
 from uqlob_pipeline.report.study_part import TITLES
-from uqlob_pipeline.study.study_tables import COLUMNS, COSTS, TESTED, StudyCell
 
 
 def cells() -> list[StudyCell]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uqlob_pipeline.config.profile import Profile
     from uqlob_pipeline.config.study import Variant
     from uqlob_pipeline.lake.layout import StudyKey
-    from uqlob_pipeline.study.study_tables import StudyCell
+    from uqlob_pipeline.models.study.study_tables import StudyCell
 
 study = typer.Typer(no_args_is_help=True, help="Baselines and ablations with seeds: run, list and print the study's tables.")
 VariantsOption = Annotated[str | None, typer.Option(help="Variants, separated by commas (default: all but optional ones).")]
@@ -52,7 +52,7 @@ def run(
     with open_workplace(lake, profile) as workplace:
         from uqlob_pipeline.cli.parallel import run_in_parallel, trainings_at_once
         from uqlob_pipeline.lake.staleness import NotReady
-        from uqlob_pipeline.study.rows import why_row_stale
+        from uqlob_pipeline.models.study.rows import why_row_stale
 
         chosen = _chosen(workplace.profile, variants, table)
         settings = _with_seeds(workplace.profile, seeds)
@@ -95,7 +95,7 @@ def _run_rows(workplace: Workplace, profile: Profile, due: list[StudyKey]) -> No
     from uqlob_pipeline.defs.orphaned_runs import PROCESS_TAG
     from uqlob_pipeline.defs.partitions import study_partition_key
     from uqlob_pipeline.lake.process_identity import process_identity
-    from uqlob_pipeline.study.rows import ROWS
+    from uqlob_pipeline.models.study.rows import ROWS
 
     job = build_defs(profile, workplace.lake).resolve_implicit_global_asset_job_def()
     try:
@@ -126,8 +126,8 @@ def list_rows(table: TableOption = None, lake: LakeOption = None, profile: Profi
         from rich.table import Table
 
         from uqlob_pipeline.lake.staleness import NotReady
-        from uqlob_pipeline.study.rows import why_row_stale
-        from uqlob_pipeline.study.study_tables import fill_command
+        from uqlob_pipeline.models.study.rows import why_row_stale
+        from uqlob_pipeline.models.study.study_tables import fill_command
 
         chosen = _chosen(workplace.profile, None, table)
         shown = Table(title=f"Rows of the study, profile {workplace.profile.name}")
@@ -159,7 +159,14 @@ def show(
         from rich.console import Console
 
         from uqlob_pipeline.lake.layout import Lake
-        from uqlob_pipeline.study.study_tables import caption, fill_command, missing_rows, read_rows, study_cells, write_csv
+        from uqlob_pipeline.models.study.study_tables import (
+            caption,
+            fill_command,
+            missing_rows,
+            read_rows,
+            study_cells,
+            write_csv,
+        )
         from uqlob_pipeline.tracking.client import Tracking
         from uqlob_pipeline.tracking.study_runs import table_written
 
@@ -189,7 +196,7 @@ def table_of(cells: Sequence[StudyCell], name: str) -> Table:
     """One row per variant, confidence score and horizon, as in the paper's layout."""
     from rich.table import Table
 
-    from uqlob_pipeline.study.study_tables import COLUMNS
+    from uqlob_pipeline.models.study.study_tables import COLUMNS
 
     titles = {
         "baselines": "Baselines under matched gating",
@@ -251,7 +258,7 @@ def _with_seeds(profile: Profile, seeds: int | None) -> Profile:
 
 
 def _keys(profile: Profile, variants: dict[str, Variant]) -> list[StudyKey]:
-    from uqlob_pipeline.study.rows import study_keys
+    from uqlob_pipeline.models.study.rows import study_keys
 
     return study_keys(profile, variants)
 

@@ -13,10 +13,18 @@ from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, stale_partitions
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.gated_evaluation import bootstrap
+from uqlob_pipeline.models.study.study_tables import (
+    COLUMNS,
+    StudyCell,
+    caption,
+    fill_command,
+    missing_rows,
+    read_rows,
+    study_cells,
+)
 from uqlob_pipeline.report.day_tables import daily_coverage, report_facts, split_quality
 from uqlob_pipeline.report.page import build_report
 from uqlob_pipeline.report.report_inputs import ReportInputs, read_report_inputs
-from uqlob_pipeline.study.study_tables import COLUMNS, StudyCell, caption, fill_command, missing_rows, read_rows, study_cells
 
 REPORT_PROVENANCE = "provenance.json"
 REPORT_PATH = "/uqlob/report"  # where `uqlob ui` serves it, on the address of the Dagster UI

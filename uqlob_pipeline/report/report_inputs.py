@@ -17,7 +17,7 @@ from uqlob_pipeline.lake.data_quality import DataQuality
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, read_evaluation, read_whole
-from uqlob_pipeline.study.study_tables import StudyCell
+from uqlob_pipeline.models.study.study_tables import StudyCell
 from uqlob_pipeline.tables.dataset_profile import DATASET_TABLES, dataset_tables
 
 STALE_NAMED = 6

@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
+from uqlob_pipeline.models.study.study_tables import COLUMNS, COSTS, TESTED, StudyCell
 from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.cells import Cell, Heading, View, general, label, three_places, whole
 from uqlob_pipeline.report.figures.study_figures import row_name
 from uqlob_pipeline.report.picture import Picture
 from uqlob_pipeline.report.report_inputs import ReportInputs
-from uqlob_pipeline.study.study_tables import COLUMNS, COSTS, TESTED, StudyCell
 
 TITLES = {
     "baselines": "Baselines under matched gating",

@@ -1,4 +1,4 @@
-"""The study group: one partition per row, seed and model. The work is in `uqlob_pipeline.study`."""
+"""The study group: one partition per row, seed and model. The work is in `uqlob_pipeline.models.study`."""
 
 import dagster as dg
 
@@ -6,7 +6,7 @@ from uqlob_pipeline.defs.materialization import Done
 from uqlob_pipeline.defs.models.assets import link
 from uqlob_pipeline.defs.table_assets import GPU, Site, table_asset
 from uqlob_pipeline.lake.layout import StudyKey
-from uqlob_pipeline.study.rows import ROWS, write_study_row
+from uqlob_pipeline.models.study.rows import ROWS, write_study_row
 from uqlob_pipeline.tracking import study_runs
 from uqlob_pipeline.tracking.asset_runs import Origin
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from uqlob_pipeline.models.study.study_tables import StudyCell
 from uqlob_pipeline.report.figures.style import BLUE, FAINT, INK, ORANGE, finish, house_style, new_figure
-from uqlob_pipeline.study.study_tables import StudyCell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

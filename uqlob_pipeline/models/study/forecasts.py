@@ -19,7 +19,7 @@ from uqlob_pipeline.config.study import Variant
 from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.predictions import distribution_columns, probability_columns
-from uqlob_pipeline.study.shared_encoders import cached_array, representations, shared_encoder
+from uqlob_pipeline.models.study.shared_encoders import cached_array, representations, shared_encoder
 
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
