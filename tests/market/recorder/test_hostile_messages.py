@@ -72,3 +72,11 @@ def test_an_order_without_a_readable_time_is_a_malformed_message(tmp_path):
         feed.receive(line, parse_message(line), NOW)
     assert (bad.value.reason, feed.statistics.malformed) == ("malformed", 1)
     feed.files.close()
+
+
+def test_a_book_message_of_another_type_is_malformed(tmp_path):
+    feed = BookFeed(Lake(tmp_path), "book", "BTC-USD", 10, {})
+    line = book_message("refresh", "1.5")
+    with pytest.raises(BadMessage, match="refresh"):  # the replay would quarantine the line
+        feed.receive(line, parse_message(line), NOW)
+    feed.files.close()

@@ -56,6 +56,8 @@ class BookFeed(Feed):
         statistics.received_bytes += len(line)
         try:
             fresh = message["type"] == "snapshot"
+            if not fresh and message["type"] != "update":
+                raise ValueError(f"a book message of type {message['type']!r}")
             if len(message["data"]) != 1:
                 raise ValueError(f"{len(message['data'])} books in one message")
             if not fresh and self.book is None:
