@@ -9,7 +9,7 @@ export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uqlob needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing the packages of pyproject.toml into $(VENV): 2.2 GB, about two minutes, no output unless something fails"
+	@echo "installing the packages of pyproject.toml into $(VENV): 2.3 GB, about two minutes, no output unless something fails"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
