@@ -79,3 +79,14 @@ def server(running_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv(name, value)
     yield running_server
     running_server.before = None
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Results are bit-identical for the same number of threads only. The import keeps torch out of tests that need none."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -4,13 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.test_registered_model import saved_instances, served
@@ -40,13 +38,7 @@ def of_two(profile: Profile) -> Profile:
     return with_training(profile, ensemble=2, mirror_predictions=True)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Results are bit-identical for the same number of threads only, also in the process that is killed."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def table(trained) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def test_rows(table) -> pa.Table:
+def rows_of_test_days(table) -> pa.Table:
     return table.filter(pa.array(np.array(table["split"].to_pylist()) == "test"))
 
 
@@ -61,31 +61,31 @@ def some(instances: dict[str, np.ndarray], chosen) -> dict[str, np.ndarray]:
     return {name: values[chosen] for name, values in instances.items()}
 
 
-def same(found, rows: pa.Table) -> None:
+def assert_same(found, rows: pa.Table) -> None:
     for served, written in COLUMNS.items():
         assert found[served].to_numpy() == pytest.approx(rows[written].to_numpy(), rel=2e-3, abs=1e-4), served
     for name in ("mean", "std"):
         assert found[f"raw_{name}"].to_numpy() == pytest.approx(rows[f"raw_{COLUMNS[name]}"].to_numpy(), rel=1e-4, abs=1e-5)
 
 
-def test_all_test_windows_in_one_request_are_served_as_in_calibrated_predictions(model, instances, test_rows):
-    found = model.predict(instances, params={"t": test_rows["t"].to_pylist(), **past(test_rows)})
-    same(found, test_rows)
+def test_all_test_windows_in_one_request_are_served_as_in_calibrated_predictions(model, instances, rows_of_test_days):
+    found = model.predict(instances, params={"t": rows_of_test_days["t"].to_pylist(), **past(rows_of_test_days)})
+    assert_same(found, rows_of_test_days)
     assert not np.allclose(found["std"], found["raw_std"], rtol=1e-3), "recalibration does something here"
 
 
-def test_a_caller_that_asks_window_by_window_with_the_outcomes_so_far_gets_the_same(model, instances, test_rows, profile):
+def test_a_caller_that_asks_window_by_window_with_the_outcomes_so_far_gets_the_same(model, instances, rows_of_test_days, profile):
     known_after = KEY.horizon_s * 10**9 + profile.labels.latency_us * 1000
-    t = test_rows["t"].to_numpy()
+    t = rows_of_test_days["t"].to_numpy()
     for row in (0, len(t) // 2, len(t) - 1):
-        so_far = test_rows.filter(pa.array(t + known_after <= t[row]))
+        so_far = rows_of_test_days.filter(pa.array(t + known_after <= t[row]))
         found = model.predict(some(instances, [row]), params={"t": [int(t[row])], **past(so_far)})
-        same(found, test_rows.slice(row, 1))
+        assert_same(found, rows_of_test_days.slice(row, 1))
 
 
-def test_outcomes_after_a_forecast_do_not_change_it(model, instances, test_rows):
-    row = test_rows.num_rows // 2
-    given = {"t": [test_rows["t"][row].as_py()], **past(test_rows)}
+def test_outcomes_after_a_forecast_do_not_change_it(model, instances, rows_of_test_days):
+    row = rows_of_test_days.num_rows // 2
+    given = {"t": [rows_of_test_days["t"][row].as_py()], **past(rows_of_test_days)}
     later = {**given, "past_y": [*given["past_y"][:row], *(1000.0 for _ in given["past_y"][row:])]}
     before, after = (model.predict(some(instances, [row]), params=params) for params in (given, later))
     assert before.equals(after)
@@ -93,9 +93,9 @@ def test_outcomes_after_a_forecast_do_not_change_it(model, instances, test_rows)
     assert not before.equals(model.predict(some(instances, [row]), params=earlier))
 
 
-def test_without_outcomes_the_model_starts_from_those_of_the_validation_days(model, instances, test_rows):
+def test_without_outcomes_the_model_starts_from_those_of_the_validation_days(model, instances, rows_of_test_days):
     """The first test window lies a day after them: all their outcomes are known."""
-    same(model.predict(some(instances, [0])), test_rows.slice(0, 1))
+    assert_same(model.predict(some(instances, [0])), rows_of_test_days.slice(0, 1))
 
 
 def test_the_lakes_own_helper_gives_what_forecasts_publishes(trained, profile, model):
@@ -105,12 +105,12 @@ def test_the_lakes_own_helper_gives_what_forecasts_publishes(trained, profile, m
         served_instances(lake, profile, KEY, test_day, last=3), params=served_outcomes(lake, KEY, test_day, last=3)
     )
     published = pq.read_table(lake.forecasts(test_day), partitioning=None)
-    same(found, published.slice(published.num_rows - 3))
+    assert_same(found, published.slice(published.num_rows - 3))
 
 
-def test_the_gate_is_a_quantile_of_the_calibration_half(model, instances, table, test_rows):
+def test_the_gate_is_a_quantile_of_the_calibration_half(model, instances, table, rows_of_test_days):
     calibration = table.filter(pa.array(np.array(table["split"].to_pylist()) == "calibration"))["snr"].to_numpy()
-    given = {"t": test_rows["t"].to_pylist(), **past(test_rows)}
+    given = {"t": rows_of_test_days["t"].to_pylist(), **past(rows_of_test_days)}
     found = model.predict(instances, params={**given, "gate": 50})
     for gate in GATES[1:]:
         threshold = np.quantile(calibration, gate / 100)
@@ -139,19 +139,19 @@ def test_a_classifier_acts_on_confident_directions_alone(trained, profile, insta
         ({"past_t": [0, 1]}, "must be in time order"),
     ],
 )
-def test_outcomes_that_cannot_be_used_are_refused_with_the_reason(model, instances, test_rows, change, complaint):
+def test_outcomes_that_cannot_be_used_are_refused_with_the_reason(model, instances, rows_of_test_days, change, complaint):
     from mlflow.exceptions import MlflowException
 
-    given = {"t": [test_rows["t"][5].as_py()], **past(test_rows.slice(0, 2))}
+    given = {"t": [rows_of_test_days["t"][5].as_py()], **past(rows_of_test_days.slice(0, 2))}
     with pytest.raises(MlflowException) as error:
         model.predict(some(instances, [5]), params=given | change)
     assert complaint in str(error.value)
     assert error.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
-def test_a_gaussian_head_needs_no_degrees_of_freedom(model, instances, test_rows):
+def test_a_gaussian_head_needs_no_degrees_of_freedom(model, instances, rows_of_test_days):
     """The tiny market's head is Gaussian; a JSON request cannot say infinity."""
-    given = {"t": [test_rows["t"][20].as_py()], **past(test_rows)}
+    given = {"t": [rows_of_test_days["t"][20].as_py()], **past(rows_of_test_days)}
     assert set(given["past_dof"]) == {float("inf")}
     without = {name: values for name, values in given.items() if name != "past_dof"}
     assert model.predict(some(instances, [20]), params=without).equals(model.predict(some(instances, [20]), params=given))

@@ -1,14 +1,12 @@
 """The study on the tiny market: rows of every kind, shared encoders, resuming, the tables, and a variant that a user adds."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from tests.end_to_end import tiny_market
@@ -47,12 +45,7 @@ NAMES = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

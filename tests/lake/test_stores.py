@@ -160,9 +160,11 @@ def test_the_lock_of_a_killed_process_is_free(store: Store) -> None:
     kind = "lock" if isinstance(store, FileStore) else "lease"
     child = hold_elsewhere(store, kind)
     child.send_signal(signal.SIGKILL)
-    child.wait()
+    assert child.wait() == -signal.SIGKILL
+    taken = []
     with store.lock("name") if kind == "lock" else lease(store, "name", renewed_s=0.2, expired_s=2):
-        pass
+        taken.append("name")
+    assert taken == ["name"]
 
 
 def test_whoever_waits_for_a_lock_says_so(tmp_path: Path) -> None:

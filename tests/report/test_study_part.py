@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
+from read_page import Page, inputs_of
 from synthetic_lake import fill_lake
-from test_report import Page, inputs_of
 
 from uqlob_pipeline.models.study.study_tables import COLUMNS, COSTS, TESTED, StudyCell
 from uqlob_pipeline.report import figures

@@ -1,6 +1,5 @@
 """One model over all horizons: an ordinary model at each. It sees no label early, learns, and resumes to the same bits."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.uqlob_models.toy_windows import SECOND, config, dataset, labels_of, without_dropout
+from tests.uqlob_models.toy_windows import SECOND, at_horizon, config, dataset, frozen, joint, without_dropout
 from uqlob_models.checkpoints import read_newest_generation, save_model
-from uqlob_models.config import HeadConfig, StageConfig, TrainingConfig
-from uqlob_models.dataset import DatasetError, WindowDataset
+from uqlob_models.config import HeadConfig, StageConfig
+from uqlob_models.dataset import DatasetError
 from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import JointLearner, load_joint, train_joint
@@ -21,32 +20,7 @@ from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs
 from uqlob_models.sampling import Batches
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def at_horizon(one: WindowDataset, horizon_s: int, seed: int) -> WindowDataset:
-    """The same windows with noisier and larger outcomes: those of a longer horizon."""
-    rng = np.random.default_rng(seed)
-    scale = np.sqrt(horizon_s / 5)
-    y = one.y * scale + rng.standard_normal(len(one)) * scale
-    label = labels_of(y, one.y_ref * scale / 2)
-    delta = one.delta * scale
-    return replace(one, y=y, delta=delta, label=label, horizon_ns=horizon_s * SECOND, y_ref=one.y_ref * scale, _contexts={})
-
-
-def joint(n: int = 240, seed: int = 0, horizons_s: tuple[int, ...] = (5, 10, 15), unknown: float = 0.0) -> JointDataset:
-    first = dataset(n, seed, unknown=unknown)
-    return JointDataset((first, *(at_horizon(first, horizon, seed + horizon) for horizon in horizons_s[1:])))
-
-
-def frozen(settings: TrainingConfig) -> TrainingConfig:
-    return replace(settings, regression=replace(settings.regression, freeze_encoder=True))
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @given(seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]), mirror=st.booleans())

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,13 +22,7 @@ from uqlob_models.dataset import WindowDataset
 from uqlob_models.outcomes import NonFiniteLoss, TrainingInterrupted, TrainingResult
 from uqlob_models.training import train
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def final_state(directory: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

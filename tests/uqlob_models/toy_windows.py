@@ -17,6 +17,7 @@ from uqlob_models.config import (
     TrainingConfig,
 )
 from uqlob_models.dataset import WindowDataset
+from uqlob_models.joint_dataset import JointDataset
 from uqlob_models.windows import WindowStore
 
 LENGTH = 16
@@ -88,3 +89,22 @@ def dataset(
         feature_mean=np.zeros(7),
         feature_std=np.ones(7),
     )
+
+
+def at_horizon(one: WindowDataset, horizon_s: int, seed: int) -> WindowDataset:
+    """The same windows with noisier and larger outcomes: those of a longer horizon."""
+    rng = np.random.default_rng(seed)
+    scale = np.sqrt(horizon_s / 5)
+    y = one.y * scale + rng.standard_normal(len(one)) * scale
+    label = labels_of(y, one.y_ref * scale / 2)
+    delta = one.delta * scale
+    return replace(one, y=y, delta=delta, label=label, horizon_ns=horizon_s * SECOND, y_ref=one.y_ref * scale, _contexts={})
+
+
+def joint(n: int = 240, seed: int = 0, horizons_s: tuple[int, ...] = (5, 10, 15), unknown: float = 0.0) -> JointDataset:
+    first = dataset(n, seed, unknown=unknown)
+    return JointDataset((first, *(at_horizon(first, horizon, seed + horizon) for horizon in horizons_s[1:])))
+
+
+def frozen(settings: TrainingConfig) -> TrainingConfig:
+    return replace(settings, regression=replace(settings.regression, freeze_encoder=True))

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.uqlob_models.test_joint import frozen, joint
-from tests.uqlob_models.toy_windows import config
+from tests.uqlob_models.toy_windows import config, frozen, joint
 from uqlob_pipeline.devtools.bench.joint_models import (
     DIFFERENCES,
     Scored,

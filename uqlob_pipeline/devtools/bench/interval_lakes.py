@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +24,7 @@ VARIANTS: tuple[Variant, ...] = ("market", "shift", "short", "null")
 SHARED = ("raw", "latent", "book_events", "window_prices", "event_features", "window_labels", "windows")
 LEFT_OUT = ("mlflow", "mlruns", "hashes", "report", "figures")
 DONE = "finished"
+DEVELOPMENT_SEEDS = "21,22,23"
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,17 @@ def build(market: IntervalLake, log: Callable[[str], None]) -> None:
             f"seed {market.seed} {market.variant}: the run ended with code {ran.returncode}; see {file.name}, then start again"
         )
     (market.directory / DONE).touch()
+
+
+@contextmanager
+def built_lakes(
+    seeds: str, variants: Sequence[Variant], workdir: Path | None, log: Callable[[str], None]
+) -> Iterator[dict[Variant, list[IntervalLake]]]:
+    """The lakes of every variant, one per seed of the list "21,22": kept in `workdir`, else deleted after the block."""
+    with tempfile.TemporaryDirectory(prefix="uqlob-lakes-") as temporary:
+        root = (workdir or Path(temporary)).absolute()
+        lakes = {variant: [IntervalLake(root, int(seed), variant) for seed in seeds.split(",")] for variant in variants}
+        for of_variant in lakes.values():
+            for lake in of_variant:
+                build(lake, log)
+        yield lakes

@@ -7,18 +7,15 @@ another regime, `--null` models trained on a market without any signal. Figures 
 from __future__ import annotations
 
 import json as json_text
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uqlob_pipeline.devtools.bench.interval_lakes import IntervalLake, Variant, build
+from uqlob_pipeline.devtools.bench.interval_lakes import DEVELOPMENT_SEEDS, IntervalLake, Variant, built_lakes
 
 if TYPE_CHECKING:
     from uqlob_pipeline.devtools.bench.interval_scores import ModelScores
-
-DEVELOPMENT_SEEDS = "21,22,23"
 
 
 def intervals(
@@ -30,18 +27,13 @@ def intervals(
     build_only: Annotated[bool, typer.Option("--build-only", help="Build the lakes and print no figure.")] = False,
 ) -> None:
     """Build demo lakes of several seeds and score the published distributions against references."""
-    chosen = [int(seed) for seed in seeds.split(",")]
     variants: list[Variant] = ["market", *(["shift"] if shift else []), *(["null"] if null else [])]  # type: ignore[list-item]
-    with tempfile.TemporaryDirectory(prefix="uqlob-intervals-") as temporary:
-        root = (workdir or Path(temporary)).absolute()
-        for variant in variants:
-            for seed in chosen:
-                build(IntervalLake(root, seed, variant), lambda line: typer.echo(line, err=True))
+    with built_lakes(seeds, variants, workdir, lambda line: typer.echo(line, err=True)) as built:
         if build_only:
             return
-        report = {variant: judge(root, chosen, variant) for variant in variants}
+        report = {variant: judge(lakes) for variant, lakes in built.items()}
     if json:
-        typer.echo(json_text.dumps({"seeds": chosen, **report}))
+        typer.echo(json_text.dumps({"seeds": [int(seed) for seed in seeds.split(",")], **report}))
         return
     for variant, figures in report.items():
         typer.echo(f"\n{variant}, seeds {seeds}")
@@ -50,19 +42,18 @@ def intervals(
             typer.echo(f"{'met    ' if met else 'NOT MET'}  {target}")
 
 
-def judge(root: Path, seeds: list[int], variant: Variant) -> dict[str, Any]:
+def judge(lakes: list[IntervalLake]) -> dict[str, Any]:
     """The figures of one variant: pooled, by symbol and horizon, by model, and the gated table of the release."""
     from uqlob_pipeline.config.profile import load_profile
     from uqlob_pipeline.devtools.bench import interval_scores as scoring
     from uqlob_pipeline.devtools.bench.release_table import release_rows
 
     models: list[ModelScores] = []
-    lakes = [IntervalLake(root, seed, variant) for seed in seeds]
     for lake in lakes:
         profile = load_profile(str(lake.profile))
         for symbol in profile.symbols:
             for horizon in profile.evaluation.horizons_s:
-                if variant != "shift" or symbol == "BTC-USD":  # the shift changes BTC alone
+                if lake.variant != "shift" or symbol == "BTC-USD":  # the shift changes BTC alone
                     models.append(scoring.score_model(lake.lake, lake.profile, lake.seed, symbol, horizon))
     pooled = scoring.score_table(models)
     by_model = {model.name: scoring.score_table([model]) for model in models}

@@ -8,13 +8,12 @@ its own calibration half, and the orders of its test days are pooled.
 from __future__ import annotations
 
 import json as json_text
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uqlob_pipeline.devtools.bench.interval_lakes import IntervalLake, Variant, build
+from uqlob_pipeline.devtools.bench.interval_lakes import DEVELOPMENT_SEEDS, IntervalLake, Variant, built_lakes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from uqlob_pipeline.config.profile import Profile
     from uqlob_pipeline.lake.layout import ModelKey
 
-DEVELOPMENT_SEEDS = "21,22,23"
 DAYS_APART = 400  # between the clocks of two lakes, so that no block of time holds orders of both
 DAY_NS = 86_400 * 10**9
 AS_CHOSEN = "as chosen"
@@ -37,18 +35,13 @@ def worth(
     build_only: Annotated[bool, typer.Option("--build-only", help="Build the lakes and print no figure.")] = False,
 ) -> None:
     """Build demo lakes of several seeds and print what acting on their forecasts is worth, pooled."""
-    chosen = [int(seed) for seed in seeds.split(",")]
     variants: list[Variant] = ["short" if short else "market", *(["null"] if null else [])]  # type: ignore[list-item]
-    with tempfile.TemporaryDirectory(prefix="uqlob-worth-") as temporary:
-        root = (workdir or Path(temporary)).absolute()
-        for variant in variants:
-            for seed in chosen:
-                build(IntervalLake(root, seed, variant), lambda line: typer.echo(line, err=True))
+    with built_lakes(seeds, variants, workdir, lambda line: typer.echo(line, err=True)) as built:
         if build_only:
             return
-        report = {variant: judge([IntervalLake(root, seed, variant) for seed in chosen]) for variant in variants}
+        report = {variant: judge(lakes) for variant, lakes in built.items()}
     if json:
-        typer.echo(json_text.dumps({"seeds": chosen, **report}))
+        typer.echo(json_text.dumps({"seeds": [int(seed) for seed in seeds.split(",")], **report}))
         return
     for variant, figures in report.items():
         typer.echo(f"\n{variant}, seeds {seeds}\n\n{markdown(figures)}")
