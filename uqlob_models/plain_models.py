@@ -26,7 +26,6 @@ from uqlob_models.summaries import WindowSummary
 
 Floats = NDArray[np.float64]
 STATISTICS_PER_FEATURE = 4
-CONTEXT_STATISTICS = 5
 NORMAL_68 = 0.994457883  # half of the width of a standard normal's central 68 %
 BOOSTING: dict[str, Any] = {
     "learning_rate": 0.05,

@@ -27,7 +27,7 @@ from uqlob_pipeline.models.stage_training import train_stage
 from uqlob_pipeline.models.stages import plan_stage, read_record, weights_version
 from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
 from uqlob_pipeline.tracking.client import Tracking
-from uqlob_pipeline.tracking.store import ENDED_TAG
+from uqlob_pipeline.tracking.mlflow_store import ENDED_TAG
 
 EPOCHS = 4
 

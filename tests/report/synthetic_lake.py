@@ -11,7 +11,7 @@ from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.evaluation import evaluate, fit_threshold_multiplier, multiplier_table
 from uqlob_pipeline.config.economics import KRAKEN_SPOT, EconomicsSettings
 from uqlob_pipeline.devtools.bench.metric_speed import TAU, Y_REF, synthetic_predictions
-from uqlob_pipeline.economics.evaluation import evaluate_trades
+from uqlob_pipeline.economics.economic_evaluation import evaluate_trades
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance

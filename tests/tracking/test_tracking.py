@@ -14,8 +14,8 @@ from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.tracking.client import Tracking, flattened
+from uqlob_pipeline.tracking.mlflow_store import ENDED_TAG
 from uqlob_pipeline.tracking.outbox import Outbox, RunIdentity, open_outbox
-from uqlob_pipeline.tracking.store import ENDED_TAG
 
 UNREACHABLE = "http://127.0.0.1:9"  # the discard port: no server answers
 

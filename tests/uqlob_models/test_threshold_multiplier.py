@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from uqlob_models.conformal import conformal_width
 from uqlob_models.evaluation import fit_threshold_multiplier, multiplier_table, with_regression_class
 from uqlob_models.threshold_multiplier import mean_threshold, regression_class, threshold_multiplier
 from uqlob_pipeline.devtools.bench.metric_speed import TAU, synthetic_predictions
@@ -106,17 +105,3 @@ def test_regression_classes_use_k_star():
     share = np.mean(calibration["regression_class"].to_numpy() == 2)
     assert share == pytest.approx(fitted.predicted_stationary)
     assert classified.schema.field("regression_class").type == pa.uint8()
-
-
-def test_conformal_width_covers_heavy_tails_where_the_gaussian_does_not():
-    generator = np.random.default_rng(6)
-    y = generator.standard_t(3, 40_000)
-    half, rest = y[:20_000], y[20_000:]
-    width = conformal_width(half, np.zeros(20_000), np.full(20_000, 0.7), 0.95)
-    assert np.mean(np.abs(rest) <= width * 0.7) == pytest.approx(0.95, abs=0.01)
-
-
-def test_conformal_width_by_hand():
-    y = np.arange(1.0, 20.0)  # 19 scores: the 19th of (19 + 1) x 0.95 = 19
-    assert conformal_width(y, np.zeros(19), np.ones(19), 0.95) == 19
-    assert conformal_width(y[:18], np.zeros(18), np.ones(18), 0.95) == math.inf

@@ -128,7 +128,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     from uqlob_pipeline.lake.shared_lake import working_copy
     from uqlob_pipeline.report.build import REPORT_PATH
     from uqlob_pipeline.tracking.client import Tracking
-    from uqlob_pipeline.tracking.store import NO_TELEMETRY
+    from uqlob_pipeline.tracking.mlflow_store import NO_TELEMETRY
 
     settings, place = workplace.profile, workplace.lake
     for number, what, option in ((port, "the Dagster UI", "--port"), (mlflow_port, "the MLflow UI", "--mlflow-port")):

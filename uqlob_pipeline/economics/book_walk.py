@@ -7,7 +7,7 @@ worse. What is left after the last known level is filled there.
 import numpy as np
 
 from uqlob_pipeline.economics.event_arrays import DayEvents, Floats, Ints
-from uqlob_pipeline.economics.ladder import EVERY, LOTS, TICKS, empty_ladders, follow, restore
+from uqlob_pipeline.economics.visible_levels import EVERY, LOTS, TICKS, empty_ladders, follow, restore
 from uqlob_pipeline.market.kraken.book import BID
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
 

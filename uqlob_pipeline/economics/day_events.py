@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from uqlob_pipeline.economics.event_arrays import DayEvents, Floats, Ints
-from uqlob_pipeline.economics.ladder import empty_ladders, with_ladders
+from uqlob_pipeline.economics.visible_levels import empty_ladders, with_ladders
 from uqlob_pipeline.lake.file_hashes import verified
 
 COLUMNS = [

@@ -15,7 +15,6 @@ Grain = Literal["day", "symbol", "model", "study", "all"]
 Key = AssetDay | ModelKey | StudyKey | str | None
 SettingsFn = Callable[[Profile, Key, Provenance | None], str]
 
-FIT_SPLITS: tuple[SplitName, ...] = ("train",)
 TRAINING_SPLITS: tuple[SplitName, ...] = ("train", "validation")
 ALL_SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 

@@ -11,7 +11,6 @@ RESPONSE_LAGS_S = (0.0, 0.1, 1.0, 5.0, 15.0, 30.0)
 SIGN_LAGS = (1, 2, 5, 10, 20, 50)
 CLUSTERING_STEP_S, CLUSTERING_LAGS = 5, (1, 2, 6, 12, 60)  # lags in steps
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-EVENT_TYPES = ("add", "modify", "delete", "execution")
 EXECUTION = 3
 COLUMNS = ("ts", "type", "side", "bid_ticks", "ask_ticks", "bid_lots", "ask_lots")
 

@@ -35,7 +35,7 @@ from uqlob_pipeline.tracking.model_registry import registered_name
 if TYPE_CHECKING:
     import dagster as dg
 
-    from uqlob_pipeline.economics.evaluation import EconomicsDone
+    from uqlob_pipeline.economics.economic_evaluation import EconomicsDone
     from uqlob_pipeline.economics.trades import TradesDone
 
 CONTEXTS = {"train": "training", "validation": "selection"}

@@ -17,8 +17,8 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.tracking.mlflow_store import Store
 from uqlob_pipeline.tracking.outbox import Outbox, RunIdentity, open_outbox
-from uqlob_pipeline.tracking.store import Store
 
 MLFLOW_UI, DAGSTER_UI = "UQLOB_MLFLOW_UI", "UQLOB_DAGSTER_UI"
 TRAINING_MODE = "workflowType=machine_learning"  # without it MLflow opens in its mode for language models

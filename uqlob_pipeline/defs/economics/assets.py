@@ -33,7 +33,7 @@ def trades(site: Site, context: dg.AssetExecutionContext, key: ModelKey, _: dg.C
 
 @table_asset("economic_evaluation", kinds={"numpy", "parquet", "mlflow"}, check_specs=EVALUATION_CHECKS)
 def economic_evaluation(site: Site, context: dg.AssetExecutionContext, key: ModelKey, _: dg.Config) -> Done:
-    from uqlob_pipeline.economics.evaluation import write_economic_evaluation
+    from uqlob_pipeline.economics.economic_evaluation import write_economic_evaluation
 
     done = write_economic_evaluation(site.lake, site.profile, key)
     figures = economics_figures(key, done.table, site.profile)

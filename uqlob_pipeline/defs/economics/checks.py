@@ -8,7 +8,7 @@ from uqlob_pipeline.defs.materialization import CheckOutcome
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 
 if TYPE_CHECKING:
-    from uqlob_pipeline.economics.evaluation import EconomicsDone
+    from uqlob_pipeline.economics.economic_evaluation import EconomicsDone
     from uqlob_pipeline.economics.trades import TradesDone
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR

@@ -83,7 +83,7 @@ def measure(events: int = EVENTS) -> dict[str, float]:
     from uqlob_pipeline.config.profile import load_profile
     from uqlob_pipeline.devtools.bench.metric_speed import TAU
     from uqlob_pipeline.economics.day_events import read_day_events
-    from uqlob_pipeline.economics.evaluation import evaluate_trades
+    from uqlob_pipeline.economics.economic_evaluation import evaluate_trades
     from uqlob_pipeline.economics.signals import acting_rows, signals_of
     from uqlob_pipeline.economics.trades import Plan, day_trades
     from uqlob_pipeline.lake.layout import Lake, ModelKey

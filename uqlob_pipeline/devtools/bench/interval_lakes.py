@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Literal
 
 Variant = Literal["market", "shift", "short", "null"]
-VARIANTS: tuple[Variant, ...] = ("market", "shift", "short", "null")
 # Large files that are only ever replaced whole: a copy of a lake can share them.
 SHARED = ("raw", "latent", "book_events", "window_prices", "event_features", "window_labels", "windows")
 LEFT_OUT = ("mlflow", "mlruns", "hashes", "report", "figures")

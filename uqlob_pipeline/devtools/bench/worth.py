@@ -62,7 +62,7 @@ def judge(lakes: list[IntervalLake]) -> dict[str, list[dict[str, Any]]]:
 
 def _ways(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[dict[str, Any]]:
     """Without fees: one row per head, gate and policy."""
-    from uqlob_pipeline.economics.evaluation import evaluate_trades
+    from uqlob_pipeline.economics.economic_evaluation import evaluate_trades
 
     orders = (orders_of_test_days(lake, profile, key, number) for number, lake in enumerate(lakes))
     cheapest = profile.economics.model_copy(update={"tiers": profile.economics.tiers[-1:]})
@@ -71,7 +71,7 @@ def _ways(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[di
 
 def _tiers(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[dict[str, Any]]:
     """After fees: at each tier, the test orders of what each lake's calibration half chose there."""
-    from uqlob_pipeline.economics.evaluation import evaluate_trades
+    from uqlob_pipeline.economics.economic_evaluation import evaluate_trades
     from uqlob_pipeline.economics.verdict import chosen_by_tier, own_rows
     from uqlob_pipeline.economics.vocabulary import ECONOMICS
     from uqlob_pipeline.lake.layout import Lake

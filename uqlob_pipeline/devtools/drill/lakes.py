@@ -119,7 +119,7 @@ class Site:
         from uqlob_pipeline.config.profile import load_profile
         from uqlob_pipeline.lake.layout import Lake
         from uqlob_pipeline.tracking.client import Tracking
-        from uqlob_pipeline.tracking.store import ENDED_TAG
+        from uqlob_pipeline.tracking.mlflow_store import ENDED_TAG
 
         store = Tracking(Lake(self.lake), load_profile(PROFILE), self.extra_environment.get("MLFLOW_TRACKING_URI")).store()
         runs = store.search({})

@@ -26,7 +26,7 @@ from uqlob_pipeline.models.inputs import LogFn, gather_inputs, load_windows, rea
 from uqlob_pipeline.models.predictions import target_columns
 
 if TYPE_CHECKING:
-    from uqlob_pipeline.models.study.forecasts import VariantForecasts
+    from uqlob_pipeline.models.study.variant_forecasts import VariantForecasts
 
 ROWS, STATISTICS = "study_rows", "study_statistics"
 KEPT_GATES = (0, 50, 90)
@@ -94,7 +94,7 @@ def why_row_stale(lake: Lake, profile: Profile, variant: Variant, key: StudyKey)
 def write_study_row(lake: Lake, profile: Profile, key: StudyKey, log: LogFn) -> StudyRowDone:
     """Train, forecast and evaluate one variant with one seed. An interrupted training resumes."""
     from uqlob_models.evaluation import headline
-    from uqlob_pipeline.models.study.forecasts import RowInputs, clear_training, eligible_targets, forecast_variant
+    from uqlob_pipeline.models.study.variant_forecasts import RowInputs, clear_training, eligible_targets, forecast_variant
 
     variant = variant_of(profile, key)
     provenance = row_provenance(lake, profile, variant, key)
