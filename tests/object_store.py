@@ -19,6 +19,8 @@ class ObjectServer:
     """A running server. `before` is called with every request before the server sees it, and may change it or wait."""
 
     url: str = ""
+    stop: Callable[[], None] = lambda: None  # the store is away until `start`; what it holds stays
+    start: Callable[[], None] = lambda: None
     before: Callable[[dict[str, Any]], None] | None = None
     buckets: int = 0
     requests: list[str] = field(default_factory=list)
@@ -50,13 +52,31 @@ def object_server(port: int = 0) -> Iterator[ObjectServer]:
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     found = ObjectServer()
-    server = make_server("127.0.0.1", port, found.wrapped(DomainDispatcherApplication(create_backend_app)), threaded=True)
-    found.url = f"http://127.0.0.1:{server.port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    application = found.wrapped(DomainDispatcherApplication(create_backend_app))
+    listening: list[Callable[[], None]] = []
+
+    def start() -> None:
+        known = int(found.url.rpartition(":")[2]) if found.url else port
+        server = make_server("127.0.0.1", known, application, threaded=True)
+        server.daemon_threads = True
+        found.url = f"http://127.0.0.1:{server.port}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+
+        def end() -> None:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+        listening.append(end)
+
+    def stop() -> None:
+        listening.pop()()
+
+    found.start, found.stop = start, stop
+    found.start()
     try:
         yield found
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        if listening:
+            found.stop()

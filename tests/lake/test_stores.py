@@ -1,4 +1,4 @@
-"""The contract of a store, on files and on an S3 server: whole versions, one winner, locks that end."""
+"""The contract of a store, on files, on an S3 server and on Ceph: whole versions, one winner, locks that end."""
 
 import json
 import os
@@ -7,13 +7,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.object_store import KEYS, ObjectServer
+from tests.ceph_gateway import PACKAGES, CephGateway, ceph_gateway, missing_programs
+from tests.object_store import KEYS, ObjectServer, object_server
 from uqlob_pipeline.lake.file_store import FileStore
 from uqlob_pipeline.lake.lease import acquire, lease
 from uqlob_pipeline.lake.open_store import open_store
@@ -22,10 +24,23 @@ from uqlob_pipeline.lake.store import LOCKS, Store, StoreError, StoreRefused
 KEY = "book_events/symbol=BTC-USD/date=2026-01-05.parquet"
 
 
-@pytest.fixture(params=["files", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+@pytest.fixture(scope="session")
+def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephGateway]:
+    if missing := missing_programs():
+        pytest.skip(f"{', '.join(missing)} missing: apt-get install --no-install-recommends {PACKAGES}")
+    with ceph_gateway(tmp_path_factory.mktemp("ceph")) as gateway:
+        yield gateway
+
+
+@pytest.fixture(params=["files", "s3", pytest.param("ceph", marks=[pytest.mark.slow, pytest.mark.cluster])])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     if request.param == "files":
         return open_store(f"file://{tmp_path / 'shared'}")
+    if request.param == "ceph":
+        gateway: CephGateway = request.getfixturevalue("ceph")
+        for name, value in gateway.environment().items():
+            monkeypatch.setenv(name, value)
+        return open_store(gateway.new_bucket())
     server: ObjectServer = request.getfixturevalue("server")
     return open_store(server.new_bucket())
 
@@ -265,6 +280,21 @@ def test_a_store_that_ignores_conditions_is_refused_with_the_reason(server: Obje
     assert url in str(refused.value)
     server.before = None
     assert open_store(url).list() == {}  # the probe left nothing
+
+
+def test_a_store_that_is_away_for_a_while_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with object_server() as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        store = open_store(server.new_bucket())
+        store.write(KEY, b"before")
+        server.stop()
+        back = threading.Timer(4, server.start)
+        back.start()
+        assert store.read(KEY) == b"before"
+        assert store.publish(held(tmp_path, "made", b"after"), KEY).size == 5
+        back.join()
+        assert store.read(KEY) == b"after"
 
 
 @pytest.mark.parametrize("url", ["ftp://host/lake", "s3://", "file://relative"])

@@ -4,6 +4,7 @@ Address and keys come from the usual variables: AWS_ENDPOINT_URL, AWS_REGION, AW
 AWS_SESSION_TOKEN.
 """
 
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 TIMEOUT = timedelta(seconds=60)  # of one request
-RETRIES = {"max_retries": 6, "retry_timeout": timedelta(seconds=120)}  # outlasts a store that is away for half a minute
+# Waits between attempts are random, up to 15 seconds: the time is the limit, so that a store may be away for half a minute.
+RETRIES = {"max_retries": 60, "retry_timeout": timedelta(seconds=45)}
 CHUNK = 8 << 20
+PART = 5 << 20  # larger files are uploaded in parts of this size
 
 
 class S3ObjectStore:
@@ -60,7 +63,8 @@ class S3ObjectStore:
 
     def publish(self, source: Path, key: str) -> StoredObject:
         with self._translated(key):
-            return self._published(key, self._bucket.put(key, source)["e_tag"], source.stat().st_size)
+            etag = self._bucket.put(key, source, chunk_size=PART)["e_tag"] or self._etag_of_parts(key, source)
+            return self._published(key, etag, source.stat().st_size)
 
     def write(self, key: str, content: bytes) -> StoredObject:
         with self._translated(key):
@@ -87,6 +91,18 @@ class S3ObjectStore:
         if not etag:
             raise StoreError(f"{self.url} gave {key} no ETag, so that its versions cannot be told apart")
         return StoredObject(key, etag, size, time.time())
+
+    def _etag_of_parts(self, key: str, source: Path) -> str | None:
+        """Ceph gives none when an upload in parts ends: that of the object, if it is the hash of these bytes."""
+        parts = []
+        with open(source, "rb") as file:
+            while part := file.read(PART):
+                parts.append(hashlib.md5(part, usedforsecurity=False).digest())
+        digest = hashlib.md5(b"".join(parts), usedforsecurity=False).hexdigest()
+        found = self._bucket.head(key)["e_tag"]
+        if found is None or found.strip('"') == f"{digest}-{len(parts)}":
+            return found
+        raise StoreError(f"{self.url}: {key} was replaced by another process while it was published")
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:
