@@ -9,6 +9,7 @@ from tests.market.kraken.market_streams import MIDNIGHT
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.dumps import read_lines
 from uqlob_pipeline.market.recorder.dump_file import DumpFile
+from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 
 
 def assert_every_flipped_bit_is_noticed(path: Path) -> None:
@@ -34,3 +35,10 @@ def test_a_flipped_bit_of_a_recorded_dump_is_noticed(tmp_path: Path) -> None:
         file.write(line + b"\n")
     file.close()
     assert_every_flipped_bit_is_noticed(file.path)
+
+
+def test_a_flipped_bit_of_a_simulated_dump_is_noticed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    simulate_day(lake.root, TODAY.symbol, TODAY.date, MarketSettings(seed=21, hours=0.01))
+    for path in [*lake.dumps("level3", TODAY), *lake.dumps("trade", TODAY)]:
+        assert_every_flipped_bit_is_noticed(path)

@@ -173,7 +173,9 @@ class _Archive:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
-        self._stream = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).stream_writer(self._file, closefd=False)
+        self._stream = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).stream_writer(
+            self._file, closefd=False
+        )
 
     def write(self, data: bytes) -> None:
         self._stream.write(data)
