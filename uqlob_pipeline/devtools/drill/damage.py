@@ -1,9 +1,10 @@
-"""Random damage to captures and files, and what a damaged capture may do: be refused, be reported or make no difference."""
+"""Random damage to captures and dumps, and what a damaged one may do: be refused, be reported or make no difference."""
 
 import json
 import os
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.devtools.drill.steps import CAPTURE, SYMBOL
-from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.layout import AssetDay, Lake
 
 Fill = Callable[[Lake, Profile], object]  # brings a capture into a lake; returns the number of incidents, if it counts any
 HOSTILE = (
@@ -37,15 +38,21 @@ REPORTED = (  # counters of a replay's report, which the checks of the day show
     "backwards",
     "republished",
     "one_sided",
+    "missing_trades",
 )
+LOST = ("import_refused_lines", "cut_imports", "lost_messages")  # of the day's quality
 
 
 @dataclass(frozen=True)
 class Events:
-    """The events of a capture by day, and whether anything about them was reported."""
+    """The events of a capture by day, and the incidents that were reported with them."""
 
     days: list[tuple[str, Any]]
-    reported: bool
+    incidents: Counter[str]
+
+
+Replay = Callable[[], Events]
+Damaged = Callable[[random.Random, Path], tuple[str, Replay]]  # damages an input in a place; how it is replayed, not yet done
 
 
 def damage_capture(lines: list[bytes], draw: random.Random) -> tuple[list[bytes], str]:
@@ -82,55 +89,99 @@ def flip_bit(path: Path, draw: random.Random) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
+def damage_file(path: Path, draw: random.Random) -> str:
+    """Flip a bit of a file, overwrite a block or cut it off, as disks and copies do; returns what was done."""
+    kind = draw.choice(("flip", "flip", "block", "truncate"))
+    if kind == "flip":
+        flip_bit(path, draw)
+    else:
+        content = bytearray(path.read_bytes())
+        at = draw.randrange(1, len(content))
+        content[at : at + 512] = draw.randbytes(len(content[at : at + 512])) if kind == "block" else b""
+        path.write_bytes(content if kind == "block" else content[:at])
+    return f"{kind} in {path.parent.parent.parent.name}/{path.name}"
+
+
 def play_damaged_captures(
     root: Path, lines: list[bytes], profile: Profile, fill: Fill, seed: str, count: int, results: Path
 ) -> None:
-    """Import or record damaged captures one after another and replay each; one JSON line before and one after it."""
-    expected = _events(root / "undamaged", lines, profile, fill)
+    """Import or record damaged captures one after another and replay each."""
+
+    def filled(place: Path, content: list[bytes]) -> Events:
+        place.mkdir(parents=True)
+        (place / CAPTURE).write_bytes(b"\n".join(content) + b"\n")
+        lake = Lake(place / "lake")
+        return _events(lake, profile, int(bool(fill(lake, profile))))
+
+    def damaged(draw: random.Random, place: Path) -> tuple[str, Replay]:
+        content, what = damage_capture(lines, draw)
+        return what, lambda: filled(place, content)
+
+    _play(root, filled(root / "undamaged", lines), damaged, seed, count, results)
+
+
+def play_damaged_dumps(root: Path, raw: Path, profile: Profile, day: AssetDay, seed: str, count: int, results: Path) -> None:
+    """Replay an asset-day again and again, each time with one of its dumps damaged on disk."""
+
+    def copied(place: Path) -> Lake:
+        lake = Lake(place / "lake")
+        shutil.copytree(raw / "instrument", lake.root / "raw" / "instrument")
+        for channel in ("level3", "trade"):
+            shutil.copytree(Lake(raw.parent).raw(channel, day), lake.raw(channel, day))
+        return lake
+
+    def damaged(draw: random.Random, place: Path) -> tuple[str, Replay]:
+        lake = copied(place)
+        what = damage_file(draw.choice([*lake.dumps("level3", day), *lake.dumps("trade", day)]), draw)
+        return what, lambda: _events(lake, profile)
+
+    _play(root, _events(copied(root / "undamaged"), profile), damaged, seed, count, results)
+
+
+def _play(root: Path, expected: Events, damaged: Damaged, seed: str, count: int, results: Path) -> None:
+    """Write one JSON line before each damaged input, and one with its outcome after it."""
     with open(results, "a") as out:
         for number in range(count):
             draw = random.Random(f"{seed}/{number}")  # noqa: S311 (damage, not secrets)
-            damaged, what = damage_capture(lines, draw)
+            what, replay = damaged(draw, root / str(number))
             print(json.dumps({"number": number, "damage": what}), file=out, flush=True)
-            outcome = _outcome(root / str(number), damaged, profile, fill, expected)
-            print(json.dumps({"number": number, "outcome": outcome}), file=out, flush=True)
+            print(json.dumps({"number": number, "outcome": outcome_of(replay, expected)}), file=out, flush=True)
             shutil.rmtree(root / str(number), ignore_errors=True)
 
 
-def _outcome(root: Path, lines: list[bytes], profile: Profile, fill: Fill, expected: Events) -> str:
-    """`refused`, `reported` or `same`; `time` where only times differ, which Kraken's checksum does not cover; else `SILENT`."""
+def outcome_of(replay: Replay, expected: Events) -> str:
+    """A column of the tally: `time only` where only times differ, which Kraken's checksum does not cover."""
     from uqlob_pipeline.market.importer.import_dumps import ImportFailed
     from uqlob_pipeline.market.kraken.ingest_report import IngestError
 
     try:
-        found = _events(root, lines, profile, fill)
+        found = replay()
     except (ImportFailed, IngestError):
         return "refused"
     if found.days == expected.days:
-        return "same"
-    if found.reported:
+        return "identical"
+    if any(count > expected.incidents[name] for name, count in found.incidents.items()):
         return "reported"
     without_times = [[(day, table.drop_columns(["ts"])) for day, table in events.days] for events in (found, expected)]
-    return "time" if without_times[0] == without_times[1] else "SILENT"
+    return "time only" if without_times[0] == without_times[1] else "failed"
 
 
-def _events(root: Path, lines: list[bytes], profile: Profile, fill: Fill) -> Events:
+def _events(lake: Lake, profile: Profile, incidents_before: int = 0) -> Events:
+    """Replay what is in a lake; `incidents_before` were counted while it was filled."""
     from uqlob_pipeline.lake.data_quality import read_quality
     from uqlob_pipeline.lake.file_hashes import read_table
     from uqlob_pipeline.lake.warehouse import Warehouse
     from uqlob_pipeline.market.kraken.ingest import write_book_events
 
-    root.mkdir(parents=True)
-    (root / CAPTURE).write_bytes(b"\n".join(lines) + b"\n")
-    lake = Lake(root / "lake")
-    rows, reported = [], bool(fill(lake, profile))
+    rows, incidents = [], Counter(filling=incidents_before)
     for day in lake.recorded_days():
         if day.symbol != SYMBOL:
-            reported = True  # a line of another symbol made a day of its own
+            incidents["other symbols"] += 1  # a line of another symbol made a day of its own
             continue
         report, _ = write_book_events(lake, Warehouse(lake, profile.duckdb), profile, day, verify_all=True)
         quality = read_quality(lake, day)
         rows.append((str(day), read_table(lake.book_events(day))))
-        lost = quality is None or quality.import_refused_lines or quality.cut_imports or quality.lost_messages
-        reported = reported or bool(lost) or bool(report.truncated_files) or any(getattr(report, name) for name in REPORTED)
-    return Events(rows, reported or len(rows) != 1)
+        incidents.update({name: getattr(report, name) for name in REPORTED}, truncated_files=len(report.truncated_files))
+        incidents.update({name: getattr(quality, name) for name in LOST} if quality else {"no quality": 1})
+    incidents["days"] = abs(len(rows) - 1)
+    return Events(rows, incidents)

@@ -5,35 +5,36 @@ that they land on a loaded machine as well.
 """
 
 import json
+import os
 import random
 import resource
 import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from uqlob_pipeline.devtools.drill.damage import flip_bit, play_damaged_captures
+from uqlob_pipeline.devtools.drill.child import STEP_LIMIT_S, Child, import_listed, load_compiled, run_and_list_imports
+from uqlob_pipeline.devtools.drill.damage import flip_bit, play_damaged_captures, play_damaged_dumps
+from uqlob_pipeline.devtools.drill.outputs import HASHED, compared, output_hashes, partial_files
 from uqlob_pipeline.devtools.drill.steps import (
     CAPTURE,
     CAPTURE_LINES,
-    STEP_LIMIT_S,
     STEPS,
-    Child,
     Step,
     days_of,
     import_capture,
-    load_compiled,
     profile_of_drill,
     record_frames,
 )
+from uqlob_pipeline.devtools.drill.tally import Tally
 from uqlob_pipeline.lake.layout import Lake
 
-DAMAGED_AT_ONCE = 50
+DAMAGED_AT_ONCE = {"import": 70, "recorder": 70, "replay": 10}  # the replay reads whole days
+FLIPPED_AT_ONCE = 8
 PREPARATION_LIMIT_S = 3600.0  # compiles everything on a fresh installation
 AFTER_CPU_S = 0.02  # a kill comes up to this much later than its CPU time: some land while the process waits for the disk
 IMPORTED_BEFORE = (
@@ -46,7 +47,7 @@ IMPORTED_BEFORE = (
 )
 FAULTS = {
     "import": ("kill", "kill", "damage", "damage", "delay", "full disk"),
-    "replay": ("kill", "kill", "flip", "delay", "full disk"),
+    "replay": ("kill", "kill", "damage", "delay", "full disk"),
     "features": ("kill", "kill", "flip", "delay", "full disk"),
     "training": ("kill", "kill", "flip", "delay"),
     "evaluation": ("kill", "kill", "flip", "full disk"),
@@ -69,7 +70,7 @@ class RandomDrill:
     steps: tuple[str, ...] = tuple(step.name for step in STEPS)
     seconds: dict[str, float] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
     problems: list[str] = field(default_factory=list)
 
     def prepare(self) -> None:
@@ -100,8 +101,10 @@ class RandomDrill:
             (own.root.parent / CAPTURE).write_bytes(b"\n".join(lines) + b"\n")
             before = self.root / "before" / step.name
             shutil.copytree(own.root.parent, before, ignore=shutil.ignore_patterns("import", "recorder"))
-            self._require(Child(partial(step.run, own, self.profile), self.root / "error"), step.name)
+            run = partial(run_and_list_imports, partial(step.run, own, self.profile), self.root / "imported")
+            self._require(Child(run, self.root / "error"), step.name)
             if step.name in self.steps:
+                import_listed(self.root / "imported")
                 load_compiled()  # what the step has just compiled
                 self._time(step, before)
 
@@ -142,9 +145,11 @@ class RandomDrill:
         shutil.copytree(self.root / "before" / step.name, site)
         lake = Lake(site / "lake")
         lake.root.mkdir(exist_ok=True)
+        self.tally.add(step.name, "faults")
+        self.tally.drawn[f"{fault} in {step.name}"] += 1
         found = getattr(self, f"_{fault.replace(' ', '_')}")(step, lake, draw, number)
+        self.tally.add(step.name, "failed" if found else "repaired", len(found) or fault not in ("damage", "flip"))
         self.problems += [f"fault {number}, {fault} in {step.name}: {problem}" for problem in found]
-        self.counts[f"{fault} in {step.name}"] += 1
         shutil.rmtree(site, ignore_errors=True)
         return f"{fault} in {step.name}"
 
@@ -168,17 +173,23 @@ class RandomDrill:
     def _kill(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
         problems = []
         for _ in range(draw.randint(1, 3)):
-            child = self._start(step, lake)
-            child.wait_for_cpu(draw.uniform(0.0, 1.0) * self.cpu_seconds[step.name])
-            time.sleep(draw.uniform(0.0, AFTER_CPU_S))
-            child.signal(signal.SIGKILL)
-            code = child.wait()
-            self.counts["kills" if code == -signal.SIGKILL else "kills that came after the end"] += 1
+            self._start_and_kill(step, lake, draw)
             if step.name == "recorder":
                 return self._recorded_prefix(lake)
             if step.name != "training":  # an unfinished training has its best model so far
                 problems += partial_files(self.expected(step), output_hashes(lake.root, step))
         return problems + self._finish(step, lake)
+
+    def _start_and_kill(self, step: Step, lake: Lake, draw: random.Random) -> None:
+        """Start a step and kill it after a random share of its CPU time: half of the kills land while it computes."""
+        after, computing = draw.uniform(0.0, 1.0) * self.cpu_seconds[step.name], draw.random() < 0.5
+        child = Child(partial(step.run, lake, self.profile), lake.root.parent / "error", after if computing else None)
+        if not computing:
+            child.wait_for_cpu(after)
+            time.sleep(draw.uniform(0.0, AFTER_CPU_S))
+            child.signal(signal.SIGKILL)
+        child.wait()
+        self.tally.add(step.name, "kills" if child.killed else "late kills")
 
     def _recorded_prefix(self, lake: Lake) -> list[str]:
         """What a killed recorder wrote is what the undisturbed one wrote first."""
@@ -199,7 +210,6 @@ class RandomDrill:
             return [f"the recorder ended: {child.why()}"]
         received = {frame.rstrip()[:-1] for frame in self.capture[:cut]}  # without the brace that `received_at` is put before
         whole = self._recorded(Lake(self.root / "undisturbed" / "recorder" / "lake"))
-        self.counts["connections cut"] += 1
         same = self._recorded(lake) == [line for line in whole if line in received]
         return [] if same else [f"after the cut at frame {cut} other lines are there"]
 
@@ -230,68 +240,54 @@ class RandomDrill:
         return problems + partial_files(self.expected(step), output_hashes(lake.root, step)) + self._finish(step, lake)
 
     def _flip(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
-        """A flipped bit in an input: the step fails by name, or gives the undisturbed bytes."""
-        tables = INPUTS.get(step.name, ())
-        files = [
-            path
-            for table in tables
-            for path in sorted((lake.root / table).rglob("*"))
-            if path.suffix in HASHED and path.is_file()
-        ]
-        files = [path for path in files if "checkpoints" not in path.parts and not path.name.startswith(".")]
-        if not files:  # the replay reads dumps, which Kraken's checksums protect: damage is played by the import
-            return self._damage(step, lake, draw, number)
-        flipped = draw.choice(files)
+        """One flipped bit in one input at a time: the step fails by name, or gives the undisturbed bytes."""
+        found = [path for table in INPUTS[step.name] for path in sorted((lake.root / table).rglob("*")) if path.is_file()]
+        files = [path for path in found if path.suffix in HASHED and not path.name.startswith(".")]
+        files = [path for path in files if "checkpoints" not in path.parts]
+        return [problem for _ in range(FLIPPED_AT_ONCE) for problem in self._flip_one(step, lake, draw.choice(files), draw)]
+
+    def _flip_one(self, step: Step, lake: Lake, flipped: Path, draw: random.Random) -> list[str]:
+        stat, content = flipped.stat(), flipped.read_bytes()
         flip_bit(flipped, draw)
-        self.counts["damaged inputs"] += 1
         child = self._start(step, lake)
         code = child.wait()
+        self.tally.add(step.name, "damaged inputs")
+        self.tally.drawn[f"flip in {flipped.relative_to(lake.root).parts[0]}"] += 1
         if code == 0:
-            return compared(self.expected(step), output_hashes(lake.root, step))
-        named = "is damaged" in child.why() or "cannot be read" in child.why()
-        return [] if code == 1 and named else [f"with a flipped bit in {flipped.name} it ended with {code}: {child.why()}"]
+            problems = compared(self.expected(step), output_hashes(lake.root, step))
+            self.tally.add(step.name, "identical", not problems)
+        else:
+            named = code == 1 and flipped.name in child.why() and ("is damaged" in child.why() or "cannot be read" in child.why())
+            problems = [] if named else [f"with a flipped bit in {flipped.name} it ended with {code}: {child.why()}"]
+            self.tally.add(step.name, "refused", named)
+        flipped.write_bytes(content)
+        os.utime(flipped, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        for output in step.outputs:
+            shutil.rmtree(lake.root / output, ignore_errors=True)
+        return problems
 
     def _damage(self, step: Step, lake: Lake, draw: random.Random, number: int) -> list[str]:
-        """Damaged captures through import or recorder, and replay: each is refused, reported or makes no difference."""
-        results, work = lake.root.parent / "results", lake.root.parent / "damaged"
-        fill = record_frames if step.name == "recorder" else import_capture
-        seed = f"{self.seed}/{number}"
-        play = partial(play_damaged_captures, work, self.capture, self.profile, fill, seed, DAMAGED_AT_ONCE, results)
+        """Damaged inputs of import, recorder or replay: each is refused, reported or makes no difference."""
+        results, work, seed = lake.root.parent / "results", lake.root.parent / "damaged", f"{self.seed}/{number}"
+        many = (seed, DAMAGED_AT_ONCE[step.name], results)
+        if step.name == "replay":
+            day = draw.choice(days_of(self.profile))
+            play = partial(play_damaged_dumps, work, lake.root / "raw", self.profile, day, *many)
+        else:
+            fill = record_frames if step.name == "recorder" else import_capture
+            play = partial(play_damaged_captures, work, self.capture, self.profile, fill, *many)
         child = Child(play, lake.root.parent / "error")
         code = child.wait(2 * STEP_LIMIT_S)
         entries = [json.loads(line) for line in results.read_text().splitlines()] if results.is_file() else []
         what = {entry["number"]: entry["damage"] for entry in entries if "damage" in entry}
         outcomes = {entry["number"]: entry["outcome"] for entry in entries if "outcome" in entry}
-        self.counts["damaged inputs"] += len(what)
-        self.counts.update(f"damaged capture: {outcome}" for outcome in outcomes.values())
-        problems = [f"{what[one]} changed events silently" for one, outcome in outcomes.items() if outcome == "SILENT"]
+        self.tally.add(step.name, "damaged inputs", len(what))
+        for one, outcome in outcomes.items():
+            self.tally.drawn[f"{what[one].partition(' ')[0]} in an input of {step.name}: {outcome}"] += 1
+            if outcome != "failed":  # counted with its problem
+                self.tally.add(step.name, outcome)
+        problems = [f"{what[one]} changed events silently" for one, outcome in outcomes.items() if outcome == "failed"]
         if code != 0:
             last = what[max(what)] if what else "the first"
             problems.append(f"{last} ended the process with {'no end' if code is None else code}: {child.why()}")
         return problems
-
-
-HASHED = (".parquet", ".json", ".safetensors")
-
-
-def output_hashes(root: Path, step: Step) -> dict[str, str]:
-    """Hash of every visible output of a step; of a model its record and its best weights, of a recorder nothing."""
-    from uqlob_pipeline.lake.file_hashes import file_hash
-
-    if step.name == "recorder":
-        return {}
-    patterns = (
-        ("*/*/*/model.json", "*/*/*/*/best/weights.safetensors") if step.name == "training" else ("**/*.parquet", "**/*.zst")
-    )
-    found = [path for output in step.outputs for pattern in patterns for path in (root / output).glob(pattern)]
-    visible = [path for path in found if not path.name.startswith(".")]
-    return {str(path.relative_to(root)): file_hash(path) for path in sorted(visible)}
-
-
-def compared(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    names = sorted({*expected, *found})
-    return [f"{name} differs from the undisturbed one" for name in names if expected.get(name) != found.get(name)]
-
-
-def partial_files(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    return [f"{name} is partially written" for name, digest in found.items() if digest != expected.get(name)]

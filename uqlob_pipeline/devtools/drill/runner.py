@@ -5,7 +5,9 @@ The drill runs `uqlob materialize` in subprocesses, as a user would; the pipelin
 
 import datetime as dt
 import json
+import os
 import random
+import resource
 import shutil
 import signal
 import tempfile
@@ -41,13 +43,15 @@ def play_random(
 ) -> None:
     """Play random faults and print what was done; exit code 1 if one of them made a difference.
 
-    A run that is ended early (Ctrl-C, SIGTERM) prints what it did until then. `results` gets one JSON line per fault, at once.
+    A run that is ended early (Ctrl-C, SIGTERM) prints what it did until then. `results` gets one JSON line per fault, at once,
+    and one of the whole run at its end.
     """
     from uqlob_pipeline.devtools.drill.random_drill import RandomDrill
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     faults = RandomDrill(root, seed, log, steps)
     faults.prepare()
+    started, cpu_before = time.monotonic(), time.process_time() + _cpu_of_children()
     played = reported = 0
     try:
         for number in numbers:
@@ -56,20 +60,35 @@ def play_random(
             new, reported = faults.problems[reported:], len(faults.problems)
             for problem in new:
                 log(f"FAILED {problem}")
-            if results:
-                entry = {"seed": seed, "number": number, "fault": what, "problems": new, "counts": faults.counts}
-                with open(results, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(entry) + "\n")
+            entry = {"seed": seed, "number": number, "fault": what, "problems": new, "counts": faults.tally.as_json()}
+            _append(results, entry)
             if played % 10 == 0:
-                done = f"{faults.counts['kills']} kills, {faults.counts['damaged inputs']} damaged inputs"
-                log(f"{played} of {len(numbers)} faults, {done}, {reported} failed")
+                left = dt.timedelta(seconds=round((time.monotonic() - started) / played * (len(numbers) - played)))
+                done = f"{faults.tally.total('kills')} kills, {faults.tally.total('damaged inputs')} damaged inputs"
+                log(f"{played} of {len(numbers)} faults, {done}, {reported} failed, about {left} left")
     finally:
-        for what, count in sorted(faults.counts.items()):
-            log(f"{count:6d} {what}")
+        seconds, cpu = time.monotonic() - started, time.process_time() + _cpu_of_children() - cpu_before
+        for line in [f"{count:6d} {what}" for what, count in sorted(faults.tally.drawn.items())] + faults.tally.lines():
+            log(line)
         ended = "" if played == len(numbers) else f", ended after {played}"
-        log(f"{len(numbers)} random faults from number {numbers.start}, seed {seed}{ended}: {reported} failed")
+        load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+        spent = f"{seconds / 60:.1f} min, {cpu / 60:.1f} min of CPU time, load {load}"
+        log(f"{len(numbers)} random faults from number {numbers.start}, seed {seed}{ended}: {reported} failed; {spent}")
+        summary = {"seed": seed, "first": numbers.start, "faults": played, "seconds": seconds, "cpu_seconds": cpu, "load": load}
+        _append(results, {**summary, "failed": reported, "counts": faults.tally.as_json()})
     if reported:
         raise typer.Exit(1)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _append(results: Path | None, entry: dict[str, object]) -> None:
+    if results:
+        with open(results, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
 
 
 def drill(

@@ -1,20 +1,9 @@
-"""The steps that `uqlob drill --random` disturbs: the pipeline's own functions, called without Dagster in a process of their own.
-
-A process is forked from one that has imported everything and started no thread: hundreds of them can be killed in minutes.
-"""
+"""The steps that `uqlob drill --random` disturbs: the pipeline's own functions, called without Dagster."""
 
 import asyncio
-import contextlib
 import io
-import os
-import signal
-import sys
-import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.devtools.drill.lakes import PROFILE
@@ -23,7 +12,6 @@ from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 SYMBOL = "BTC-USD"
 CAPTURE = "capture.jsonl"  # beside the lake: what the import reads and the recorder receives
 CAPTURE_LINES = 1_500
-STEP_LIMIT_S = 600.0
 
 
 def profile_of_drill() -> Profile:
@@ -34,26 +22,6 @@ def profile_of_drill() -> Profile:
     training = profile.training
     shorter = {name: replace(getattr(training, name), epochs=1) for name in ("pretraining", "regression", "classification")}
     return profile.model_copy(update={"training": replace(training, **shorter)})
-
-
-def load_compiled() -> int:
-    """Load the machine code of every imported compiled function that is in numba's cache; returns their number.
-
-    Every forked process would load it again otherwise, and most kills would hit that instead of the step. Numba has no public
-    function for it. A function that is not in the cache is compiled where it is first called, as ever.
-    """
-    from numba.core.dispatcher import Dispatcher
-
-    loaded = 0
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("uqlob_pipeline."):
-            continue
-        functions: list[Any] = [one for one in vars(module).values() if isinstance(one, Dispatcher) and one.__module__ == name]
-        for function in (one for one in functions if not one.overloads):
-            for signature, *_ in function._cache._cache_file._load_index():
-                function.compile(signature)
-                loaded += 1
-    return loaded
 
 
 def days_of(profile: Profile) -> list[AssetDay]:
@@ -172,70 +140,3 @@ STEPS = (
     Step("evaluation", evaluate_models, ("predictions", "calibrated_predictions", "threshold_multiplier", "gated_evaluation")),
     Step("recorder", record_frames, ("raw",)),
 )
-
-
-# ---- processes
-
-
-class Child:
-    """A forked process that runs one function; its error, if any, is in a file."""
-
-    def __init__(self, work: Callable[[], object], error: Path) -> None:
-        self.error = error
-        self.code: int | None = None
-        self.used_cpu = 0.0  # once it has ended
-        error.unlink(missing_ok=True)
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 0
-            try:
-                os.environ["OMP_NUM_THREADS"] = "1"
-                work()
-            except BaseException as failure:
-                code = 1
-                with contextlib.suppress(OSError):  # its disk may be full
-                    error.write_text(f"{type(failure).__name__}: {failure}\n{traceback.format_exc()}")
-            finally:
-                os._exit(code)  # never back into the code of the process that it was forked from
-
-    def cpu_seconds(self) -> float:
-        """CPU time of the process so far: unlike the clock on the wall it does not depend on the machine's other load."""
-        return time.clock_gettime(~self.pid << 3 | 2)  # the clock id that clock_getcpuclockid(3) returns
-
-    def wait_for_cpu(self, seconds: float) -> None:
-        """Wait until the process has used this much CPU time, or has ended."""
-        deadline = time.monotonic() + STEP_LIMIT_S
-        while self.exit_code() is None and self.cpu_seconds() < seconds and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-    def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
-        if self.code is None:
-            done, status, usage = os.wait4(self.pid, os.WNOHANG)
-            if done:
-                self.code = os.waitstatus_to_exitcode(status)
-                self.used_cpu = usage.ru_utime + usage.ru_stime
-        return self.code
-
-    def wait(self, limit_s: float = STEP_LIMIT_S) -> int | None:
-        """The exit code, negative for a signal; None where it did not end in time and was killed."""
-        deadline = time.monotonic() + limit_s
-        try:
-            while time.monotonic() < deadline:
-                if (code := self.exit_code()) is not None:
-                    return code
-                time.sleep(0.005)
-        except KeyboardInterrupt:
-            self.signal(signal.SIGKILL)
-            raise
-        self.signal(signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        return None
-
-    def signal(self, number: int) -> None:
-        if self.code is None:
-            os.kill(self.pid, number)
-
-    def why(self) -> str:
-        return self.error.read_text().partition("\n")[0][:300] if self.error.is_file() else ""
