@@ -97,7 +97,7 @@ def test_context_gain_is_measured_on_the_same_targets_for_every_arm(tmp_path: Pa
     found = context_gain(frozen, settings, (1, 2), seen.append)
     assert seen == [*ARMS, *ARMS]
     assert found["test_targets"] == len(toy.targets("test", 5))
-    assert all(len(values) == 2 for values in found["nlpd"].values())
+    assert all(len(values) == 2 for values in found["log_score"].values())
 
 
 def test_a_gain_counts_only_above_the_widest_range_of_seeds() -> None:
@@ -144,6 +144,21 @@ def gain(value: float, lower: float | None = -0.1) -> dict[str, float | None]:
     return {"value": value, "lower": lower, "upper": 0.3}
 
 
+def null_figures(sign: float = 0.5, top: float = 0.5, half: float | None = 0.02) -> dict[str, dict[str, float | None]]:
+    """Sign accuracies with an interval of +-half; the lead over the share-matched reference is large and judges nothing."""
+
+    def figure(value: float) -> dict[str, float | None]:
+        bounds = (None, None) if half is None else (value - half, value + half)
+        return {"value": value, "lower": bounds[0], "upper": bounds[1]}
+
+    return {
+        "sign_accuracy": figure(sign),
+        "top_decile_sign_accuracy": figure(top),
+        "top_decile_sign_accuracy_gain": figure(top - sign),
+        "top_decile_gain_over_share": gain(0.2, lower=0.1),
+    }
+
+
 @pytest.fixture
 def met_report() -> dict[str, Any]:
     """The figures that targets look at, all of them met."""
@@ -154,7 +169,7 @@ def met_report() -> dict[str, Any]:
             "regime_on": {"gain_over_no_context": 0.1, "gain_over_shuffled_labels": 0.05, "spread_of_seeds": 0.03},
             "regime_off": {"gain_over_shuffled_labels": 0.005, "spread_of_seeds": 0.03},
         },
-        "null_market": {"top_decile_gain_over_share": gain(0.01)},
+        "null_market": null_figures(),
     }
 
 
@@ -162,15 +177,25 @@ def test_targets_are_met_or_missed_by_the_figures(met_report) -> None:
     report = met_report
     assert all(targets(report).values())
     report["regression"] = {"cov68": 0.76, "top_decile_gain": gain(0.04)}
-    report["null_market"] = {"top_decile_gain_over_share": gain(0.2, lower=0.1)}
-    assert list(targets(report).values()) == [True, True, False, False, True, True, False]
+    report["null_market"] = null_figures(top=0.6)
+    assert list(targets(report).values()) == [True, True, False, False, True, True, False, False]
+
+
+def test_the_null_market_is_judged_by_the_sign_of_its_movers(met_report) -> None:
+    """A lead over the share-matched reference, which gating by volatility alone gives, misses nothing."""
+    assert met_report["null_market"]["top_decile_gain_over_share"]["lower"] > 0
+    assert list(targets(met_report).values())[6:] == [True, True]
+    met_report["null_market"] = null_figures(sign=0.53, top=0.53)
+    assert list(targets(met_report).values())[6:] == [False, True]
+    met_report["null_market"] = null_figures(sign=0.49, top=0.515)
+    assert list(targets(met_report).values())[6:] == [True, False]
 
 
 def test_a_target_without_a_figure_is_not_met(met_report) -> None:
-    met_report["null_market"]["top_decile_gain_over_share"] = {"value": 0.01, "lower": None, "upper": None}
-    assert list(targets(met_report).values()) == [*[True] * 6, False]
+    met_report["null_market"] = null_figures(half=None)
+    assert list(targets(met_report).values()) == [*[True] * 6, False, False]
     met_report["regression"]["top_decile_gain"]["value"] = None
-    assert list(targets(met_report).values()) == [True, True, True, False, True, True, False]
+    assert list(targets(met_report).values()) == [True, True, True, False, True, True, False, False]
 
 
 def test_without_the_regime_informative_context_labels_miss_the_target(met_report) -> None:
@@ -180,7 +205,7 @@ def test_without_the_regime_informative_context_labels_miss_the_target(met_repor
         "gain_over_shuffled_labels": 0.05,
         "spread_of_seeds": 0.03,
     }
-    assert list(targets(met_report).values()) == [*[True] * 5, False, True]
+    assert list(targets(met_report).values()) == [*[True] * 5, False, True, True]
 
 
 def test_the_encoder_is_evaluated_on_windows_that_did_not_select_the_epoch(tmp_path: Path) -> None:

@@ -8,12 +8,19 @@ from uqlob_pipeline.devtools.bench.learning import pool, targets
 def report(shift: float, *, windows: int = 100, lower: float | None = -0.03) -> dict:
     gain = {"value": 0.1 + shift, "lower": 0.1 + shift - 0.03, "upper": 0.1 + shift + 0.03}
     null = {"value": shift, "lower": lower, "upper": 0.05}
+    sign = {"value": 0.5 + shift, "lower": 0.45 + shift, "upper": 0.55 + shift}
+    signs = {
+        "sign_accuracy": sign,
+        "top_decile_sign_accuracy": sign,
+        "top_decile_sign_accuracy_gain": null,
+        "top_decile_gain_over_share": null,
+    }
     context = {"gain_over_no_context": 0.1, "gain_over_shuffled_labels": 0.05 + shift, "spread_of_seeds": 0.02}
     return {
         "encoder": {"over_prior": 0.1 + shift, "over_boosting": 0.0},
-        "regression": {"cov68": 0.68 + shift, "cov95": 0.95, "top_decile_gain": gain},
+        "regression": {"cov68": 0.68 + shift, "cov95": 0.95, "top_decile_gain": gain, **signs},
         "context": {"regime_on": context, "regime_off": {**context, "gain_over_shuffled_labels": 0.01}},
-        "null_market": {"top_decile_gain_over_share": null},
+        "null_market": signs,
         "windows": {"test": windows},
     }
 
@@ -30,6 +37,7 @@ def test_figures_are_means_and_bounds_shrink_with_the_number_of_markets():
 def test_targets_are_judged_on_the_pool_and_a_missing_bound_meets_none():
     assert all(targets(pool([report(0.0), report(0.02)])).values())
     judged = targets(pool([report(0.0), report(0.02, lower=None)]))
-    assert not judged["no gating gain over the share-matched reference on the null market"]
+    assert not judged["gating does not clearly raise the sign accuracy on the null market's movers"]
+    assert judged["signs of the null market's movers are not clearly predicted, neither of all nor of the top decile"]
     wide = targets(pool([report(0.2), report(0.0)]))
     assert not wide["cov68 on test days between 0.63 and 0.73"]

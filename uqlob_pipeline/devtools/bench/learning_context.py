@@ -2,7 +2,8 @@
 context labels.
 
 The encoder is pretrained once per market and every window encoded once, plain and mirrored. Only the head is trained, for a fixed
-number of steps, from several seeds. No model is selected: the last step counts.
+number of steps, from several seeds. No model is selected: the last step counts. Likelihood, losses and mirrored predictions are
+those of the recipe, and arms are compared by the log score of their distributions.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def density(frozen: FrozenMarket, model: UqModel, targets: Any) -> float:
 def context_gain(
     frozen: FrozenMarket, config: TrainingConfig, seeds: tuple[int, ...], done: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """NLPD on the test days of each arm and seed, the differences of their means, and the spread of the seeds."""
+    """Log score on the test days of each arm and seed, the differences of their means, and the spread of the seeds."""
     size = config.head.context
     train, test = (frozen.dataset.targets(split, size) for split in ("train", "test"))
     found: dict[Arm, list[float]] = {arm: [] for arm in ARMS}
@@ -125,16 +126,16 @@ def context_gain(
 
 
 def compared(found: dict[Arm, list[float]]) -> dict[str, Any]:
-    """A gain is the mean NLPD of the other arm minus that of the context arm. The spread is the widest range over the seeds of an
-    arm: a gain counts if it is larger."""
+    """A gain is the mean log score of the other arm minus that of the context arm. The spread is the widest range over the seeds
+    of an arm: a gain counts if it is larger."""
     import numpy as np
 
     means = {arm: float(np.mean(values)) for arm, values in found.items()}
     spread = max(float(np.ptp(values)) for values in found.values())
     gains = {f"gain_over_{arm}": means[arm] - means["context"] for arm in ARMS if arm != "context"}
     return {
-        "nlpd": dict(found),
-        "mean_nlpd": means,
+        "log_score": dict(found),
+        "mean_log_score": means,
         **gains,
         "spread_of_seeds": spread,
         "beats_both_by_more_than_the_spread": all(gain > spread for gain in gains.values()),

@@ -91,7 +91,7 @@ def regression_table(model: UqModel, dataset: WindowDataset) -> pa.Table:
 
 
 def regression_figures(model: UqModel, dataset: WindowDataset, replicates: int = 500) -> dict[str, Any]:
-    """Coverage, and directional F1 of the most confident with the share-matched reference beside it, on the test days."""
+    """Coverage, sign accuracy on true movers and directional F1 of the most confident, on the test days."""
     from uqlob_models.bootstrap import Bootstrap
     from uqlob_models.evaluation import evaluate, fit_threshold_multiplier
 
@@ -108,6 +108,7 @@ def regression_figures(model: UqModel, dataset: WindowDataset, replicates: int =
             "share_matched_directional_f1": "share_directional_f1",
             "prior_matched_directional_f1": "prior_directional_f1",
             "over_share": "directional_f1_over_share",
+            "sign_accuracy": "sign_accuracy",
         }
         return {"retained": rows["directional_f1", gate]["retained"]} | {
             shown: rows[metric, gate]["value"] for shown, metric in names.items()
@@ -118,6 +119,9 @@ def regression_figures(model: UqModel, dataset: WindowDataset, replicates: int =
         **{name: rows[name, 0]["value"] for name in ("cov68", "cov95", "nlpd", "wr2")},
         "k_star": k_star,
         "gates": {str(gate): gated(gate) for gate in GATES},
+        "sign_accuracy": with_interval(rows["sign_accuracy", 0]),
+        "top_decile_sign_accuracy": with_interval(rows["sign_accuracy", 90]),
+        "top_decile_sign_accuracy_gain": with_interval(rows["sign_accuracy_gain", 90]),
         "top_decile_gain": with_interval(rows["directional_f1_gain", 90]),
         "top_half_gain_over_share": with_interval(rows["directional_f1_over_share_gain", 50]),
         "top_decile_gain_over_share": with_interval(rows["directional_f1_over_share_gain", 90]),
