@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from uqlob_pipeline.defs.jobs import JOBS
 from uqlob_pipeline.lake.warehouse import SQL
 
 ROOT = Path(__file__).parents[1]
@@ -96,3 +97,8 @@ def test_every_sql_file_states_its_grain_and_exactly_the_parameters_that_it_bind
     assert re.match(r"-- [\w/]+: one row per ", comments)
     assert "\n-- parameters: $" in comments or "\n-- relation: " in comments
     assert set(re.findall(r"\$\w+", comments)) == set(re.findall(r"\$\w+", re.sub(r"--.*", "", text)))
+
+
+def test_the_readme_names_every_job_of_the_ui() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Backfilling new days")[2].partition("\n## ")[0]
+    assert {job.name for job in JOBS} - set(re.findall(r"`(\w+)`", section)) == set()

@@ -95,7 +95,7 @@ def whole_quality(asset_day: AssetDay, messages: int) -> DataQuality:
         has_trades=True,
         prints=1,
         missing_trades=0,
-        executions=0,
+        executions=1,
         import_refused_lines=0,
         cut_imports=0,
     )
