@@ -89,6 +89,8 @@ def test_ctrl_c_leaves_no_process_behind(idle: Place) -> None:
     assert "guarded_server dagster" in names
     assert "dagster-daemon" in names
     assert "guarded_server mlflow" in names
+    assert names.count("code-server start") == 1
+    assert names.count("dagster api grpc") == 1, "page and daemon have the same definitions at the same time"
     assert {child.environ().get("MLFLOW_DISABLE_TELEMETRY") for child in family} == {"true"}
     assert stop(process) == 0
     _, alive = psutil.wait_procs(family, timeout=5)

@@ -1,7 +1,7 @@
 """Reloads the definitions of a running Dagster UI when a day is recorded or the profile is edited.
 
-The dates of the partitions end at the last day that is recorded or planned, and are fixed when the definitions are loaded. The
-daemon loads them anew every minute by itself.
+The dates of the partitions end at the last day that is recorded or planned, and are fixed when the definitions are loaded. Page
+and daemon share one code server, so that both see the new definitions within a second or two.
 """
 
 import json

@@ -6,14 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uqlob_pipeline.cli.code_server import CodeServer
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 from uqlob_pipeline.config.web_origins import check_origin
 
@@ -149,34 +152,42 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
     chosen = {"UQLOB_LAKE": place.name, "UQLOB_PROFILE": workplace.profile_name, "DAGSTER_HOME": str(dagster_home())}
     environment = {**NO_TELEMETRY, **os.environ, **chosen, **links}
-    tools, workspace = Path(sys.executable).parent, str(PROJECT / "workspace.yaml")
-    store = ["--store", tracking.uri, "--artifacts", str(place.mlflow / "artifacts")]
-    commands = {
-        "mlflow": [*_server("mlflow", mlflow_port, read_only, origins), *store],
-        "dagster-webserver": [*_server("dagster", port, read_only, origins), "--workspace", workspace],
-    }
+    scratch = tempfile.TemporaryDirectory(prefix="uqlob-ui-")  # for its owner alone, and with a path short enough for a socket
+    code = CodeServer(Path(scratch.name))
+    clients = {"dagster-webserver": [*_server("dagster", port, read_only, origins), "--workspace", str(code.workspace)]}
     if not read_only:
-        commands["dagster-daemon"] = [str(tools / "dagster-daemon"), "run", "--workspace", workspace]
+        daemon = Path(sys.executable).parent / "dagster-daemon"
+        clients["dagster-daemon"] = [str(daemon), "run", "--workspace", str(code.workspace)]
+    store = ["--store", tracking.uri, "--artifacts", str(place.mlflow / "artifacts")]
+    first = {"mlflow": [*_server("mlflow", mlflow_port, read_only, origins), *store], "code-server": code.command()}
     logs = (place.root if place.local is None else dagster_home()) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     processes: dict[str, subprocess.Popen[bytes]] = {}
-    # Also handles SIGINT when started in the background by a script, where it is ignored, and a closed terminal.
-    for end_signal in END_SIGNALS:
-        signal.signal(end_signal, _interrupt)
-    try:
+
+    def start(commands: dict[str, list[str]]) -> None:
         for name, command in commands.items():
             with open(logs / f"{name}.log", "ab", opener=owner_only) as log:
                 processes[name] = subprocess.Popen(  # noqa: S603
                     command, stdout=log, stderr=log, env=environment, cwd=PROJECT, start_new_session=True
                 )
-        typer.echo(f"starting (profile {settings.name}, lake {place.name}; logs in {logs}) ...")
-        waiting = {"MLflow": f"{mlflow_url}/health", "Dagster": f"{dagster_url}/server_info"}
-        while waiting:
+
+    def wait_for(answers: Callable[[], bool]) -> None:
+        while not answers():
             for name, process in processes.items():
                 if process.poll() is not None:
                     raise _refuse(f"{name} ended with code {process.returncode}: see {logs / name}.log")
-            waiting = {name: url for name, url in waiting.items() if not _answers(url)}
             time.sleep(0.3)
+
+    # Also handles SIGINT when started in the background by a script, where it is ignored, and a closed terminal.
+    for end_signal in END_SIGNALS:
+        signal.signal(end_signal, _interrupt)
+    try:
+        typer.echo(f"starting (profile {settings.name}, lake {place.name}; logs in {logs}) ...")
+        start(first)
+        wait_for(code.answers)
+        start(clients)
+        wait_for(lambda: _answers(f"{mlflow_url}/health"))
+        wait_for(lambda: _answers(f"{dagster_url}/server_info"))
         typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nReport   {dagster_url}{REPORT_PATH}/\nCtrl-C stops all.")
         reload = DefinitionsReload(dagster_url, place, workplace.profile_name)
         while all(process.poll() is None for process in processes.values()):
@@ -191,3 +202,4 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
         for end_signal in END_SIGNALS:
             signal.signal(end_signal, signal.SIG_IGN)  # a second Ctrl-C must not leave processes behind
         _stop(processes)
+        scratch.cleanup()

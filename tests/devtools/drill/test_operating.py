@@ -88,6 +88,8 @@ def test_the_instance_settings_are_accepted_and_mean_what_they_say(instance: dg.
     queue = instance.get_concurrency_config()
     assert queue.run_queue_config is not None
     assert queue.run_queue_config.max_concurrent_runs == 2
+    assert isinstance(instance.run_coordinator, dg.QueuedRunCoordinator)
+    assert instance.run_coordinator.dequeue_interval_seconds == 1
     instance.event_log_storage.initialize_concurrency_limit_to_default("gpu")
     assert instance.event_log_storage.get_concurrency_info("gpu").slot_count == 1
 
