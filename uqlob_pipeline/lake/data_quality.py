@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from uqlob_pipeline.config.profile import BookSettings, Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.available_days import recorded_partitions
-from uqlob_pipeline.lake.file_hashes import DamagedFile, read_table
+from uqlob_pipeline.lake.file_hashes import DamagedFile, verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.table_registry import REGISTRY
@@ -126,9 +127,10 @@ def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
         return None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)  # more than the asset-days of a lake: status reads all of them, several times
 def _read(path: Path, _mtime_ns: int) -> DataQuality:
-    table = read_table(path)
+    with pq.ParquetFile(verified(path)) as file:  # a third of the time of read_table, which looks for a data set
+        table = file.read(use_threads=False)
     missing = [name for name in DataQuality.__dataclass_fields__ if name not in table.column_names]
     if missing or len(table) != 1:
         what = f"without {', '.join(missing)}" if missing else f"with {len(table)} rows"

@@ -71,7 +71,7 @@ def verified(path: Path) -> Path:
     return path
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _require(path: Path, recorded: tuple[str, ...], _state: tuple[int, ...]) -> None:
     if file_hash(path) not in recorded:
         raise damaged(path, "hash mismatch")

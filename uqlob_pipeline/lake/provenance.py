@@ -3,7 +3,9 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ class Provenance:
     settings_version: str
     inputs: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def data_version(self) -> str:
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
@@ -43,12 +45,22 @@ def read_provenance(path: Path) -> Provenance | None:
 
     A Parquet file carries it in its footer, a trained stage and the report in a JSON record.
     """
-    if not path.is_file():
+    try:
+        stat = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not S_ISREG(stat.st_mode):
         return None
     try:
         if path.suffix == ".json":
             return Provenance.from_json(verified(path).read_text())
-        metadata = (pq.read_metadata(path).metadata or {}).get(PROVENANCE_KEY)
-        return Provenance.from_json(metadata) if metadata else None
+        return _in_footer(path, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, f"it cannot be read ({type(error).__name__}: {error})") from error
+
+
+@lru_cache(maxsize=1 << 17)
+def _in_footer(path: Path, _state: tuple[int, ...]) -> Provenance | None:
+    """Staleness asks for each file several times: once for itself, and once for each table that reads it."""
+    metadata = (pq.read_metadata(path).metadata or {}).get(PROVENANCE_KEY)
+    return Provenance.from_json(metadata) if metadata else None

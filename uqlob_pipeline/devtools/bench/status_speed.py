@@ -1,0 +1,142 @@
+"""`uqlob bench status`: how long `uqlob status` takes over thousands of asset-days in a store.
+
+The lake is made up: the files of every asset-day have the provenance of current tables and one row of data, since status reads no
+more than that. The store is a directory, or the bucket that `--store` names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.config.profile import Profile
+    from uqlob_pipeline.lake.layout import Lake
+
+TARGET_S = 10.0
+ASSET_DAYS = 8_400  # of the larger data set that one instance should hold
+FIRST = "2023-01-01"
+
+
+def write_profile(path: Path, days: int) -> Path:
+    """The paper's profile with splits over `days` days per symbol."""
+    import datetime as dt
+    import re
+
+    from uqlob_pipeline.config.profile import profile_path
+
+    first = dt.date.fromisoformat(FIRST)
+    ends = [first + dt.timedelta(days=round(days * share)) for share in (0.0, 0.7, 0.85, 1.0)]
+    lines = [
+        f"{split} = {{ first = {start}, last = {end - dt.timedelta(days=1)} }}"
+        for split, start, end in zip(("train", "validation", "test"), ends[:-1], ends[1:], strict=True)
+    ]
+    splits = "\n".join(["[splits]", *lines, "", ""])
+    path.write_text(re.sub(r"\[splits\]\n(?:\w+ = .*\n)+\n", splits, profile_path("paper").read_text()))
+    return path
+
+
+def write_lake(lake: Lake, profile: Profile) -> int:
+    """Every daily table and fit of the profile, as current as a made-up file can be; returns the number of asset-days."""
+    import pyarrow as pa
+
+    from uqlob_pipeline.lake.atomic_files import write_parquet
+    from uqlob_pipeline.lake.data_quality import DataQuality, write_quality
+    from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
+    from uqlob_pipeline.lake.layout import AssetDay
+    from uqlob_pipeline.lake.provenance import Provenance
+    from uqlob_pipeline.lake.staleness import input_keys
+    from uqlob_pipeline.lake.table import Key
+    from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, keys_of, table_path
+
+    days = [AssetDay(symbol, date) for symbol in profile.symbols for date in profile.days(symbol, "train", "validation", "test")]
+    dumps: dict[AssetDay, dict[str, str]] = {}
+    for day in days:
+        for channel in ("level3", "trade"):
+            dump = lake.raw(channel, day) / "made-up.jsonl.zst"
+            dump.parent.mkdir(parents=True)
+            dump.write_bytes(f"{channel} {day}".encode())
+        dumps[day] = hashes_of_dumps(lake, day)
+    rows, versions = pa.table({"row": [0]}), dict[tuple[str, Key], str]()
+    for table in ASSET_TABLES:
+        if table.grain not in ("day", "symbol"):
+            continue
+        for key in keys_of(table, profile.symbols, days, []):
+            inputs: dict[str, str] = {}
+            for source in table.inputs:
+                if source.table == RAW_DUMPS:
+                    assert isinstance(key, AssetDay)
+                    inputs |= dumps[key]
+                else:
+                    inputs |= {name: versions[source.table, read] for name, read in input_keys(profile, table, source, key)}
+            made = Provenance(table.name, table.code_version, table.settings_version(profile, key), inputs)
+            versions[table.name, key] = made.data_version
+            if table.name == "book_events":
+                assert isinstance(key, AssetDay)
+                numbers: dict[str, Any] = dict.fromkeys(DataQuality.__dataclass_fields__, 0)
+                known = {"symbol": key.symbol, "date": key.date, "channel": "level3"}
+                whole = {"has_trades": True, "prints": 1, "executions": 1}
+                write_quality(lake, DataQuality(**{**numbers, **known, **whole}), made)
+            write_parquet(rows, table_path(lake, table.name, key), made.metadata())
+    return len(days)
+
+
+def timed_status(place: str, profile: Path, scratch: Path) -> dict[str, Any]:
+    """Seconds of one `uqlob status --json` in a process of its own, and how many daily tables it calls current."""
+    environment = {**os.environ, "UQLOB_SCRATCH": str(scratch), "DAGSTER_HOME": str(scratch / "dagster_home")}
+    command = [sys.executable, "-m", "uqlob_pipeline.cli", "status", "--json", "--lake", place, "--profile", str(profile)]
+    started = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 (our own command)
+    seconds = time.perf_counter() - started
+    if done.returncode != 0:
+        raise RuntimeError(f"uqlob status failed: {done.stderr[-2000:]}")
+    tables = json.loads(done.stdout)["tables"]
+    return {"seconds": seconds, "current": {name: tables[name]["current"] for name in ("book_events", "window_labels")}}
+
+
+def measure(root: Path, asset_days: int, store: str | None) -> dict[str, Any]:
+    """Make the lake below `root`, copy it to the store, and time status on files and twice on the store."""
+    from uqlob_pipeline.config.profile import load_profile
+    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.shared_lake import open_lake, working_copy
+
+    profile_file = write_profile(root / "profile.toml", days=asset_days // 7)
+    profile, files = load_profile(str(profile_file)), Lake(root / "lake")
+    made = write_lake(files, profile)
+    place = store or f"file://{root / 'lake'}"
+    if store:
+        with working_copy(open_lake(store)) as copy:
+            shutil.copytree(files.root, copy.root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("hashes"))
+    scratch = root / "scratch"
+    return {
+        "asset_days": made,
+        "files": timed_status(str(files.root), profile_file, scratch),
+        "store_first": timed_status(place, profile_file, scratch),
+        "store_again": timed_status(place, profile_file, scratch),
+        "target_seconds": TARGET_S,
+        "load": os.getloadavg()[0],
+    }
+
+
+def status_speed(
+    asset_days: Annotated[int, typer.Option(min=70, help="Size of the made-up lake, over seven symbols.")] = ASSET_DAYS,
+    store: Annotated[str | None, typer.Option(help="s3://bucket/prefix to fill; default: the files as a file:// store.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Time `uqlob status` over many asset-days: on files, on a store for the first time, and again."""
+    with tempfile.TemporaryDirectory() as root:
+        found = measure(Path(root), asset_days, store)
+    if as_json:
+        print(json.dumps(found))
+        return
+    for name in ("files", "store_first", "store_again"):
+        print(f"{name}: {found[name]['seconds']:.1f} s over {found['asset_days']} asset-days (target {TARGET_S:.0f} s)")
