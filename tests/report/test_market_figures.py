@@ -22,6 +22,16 @@ def test_every_stylised_fact_has_a_panel_with_a_line_per_symbol() -> None:
     assert png(figure).startswith(b"\x89PNG")
 
 
+def test_a_flat_signature_is_not_stretched_to_fill_its_panel() -> None:
+    rows = [
+        {"symbol": "BTC-USD", "fact": panel[0], "x": x, "value": value}
+        for panel in PANELS
+        for x, value in ((1.0, 1.0), (2.0, 1.02))
+    ]
+    axes = figure_stylised_facts(pl.DataFrame(rows)).axes[0]
+    assert axes.get_ylim() == (0.0, 1.5)
+
+
 def test_calibration_shows_the_ratio_to_the_paper() -> None:
     rows = [
         {"symbol": "BTC-USD", "quantity": quantity, "horizon_s": horizon, "ratio": ratio}

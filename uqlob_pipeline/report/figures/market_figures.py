@@ -22,6 +22,8 @@ PANELS = (
     ("hourly_activity", "Intraday activity", "UTC hour", False, 1.0),
     ("return_autocorrelation", "Autocorrelation of returns", "lag (s)", True, 0.0),
 )
+# Ordinates that a panel shows at least: a signature near 1 and correlations near 0 are not stretched to look like more.
+SHOWN_AT_LEAST = {"signature": (0.0, 1.5), "return_autocorrelation": (-0.2, 0.2), "hourly_activity": (0.0, 1.3)}
 SCALED = ("order_response_ticks", "spread_ticks", "queue_quantity")  # by the largest: units of symbols differ
 QUANTITIES = (("sigma_lr", "Log-return volatility", 0.15), ("y_ref", "Label scale", 0.25))  # name, title, tolerance
 
@@ -42,10 +44,14 @@ def figure_stylised_facts(facts: pl.DataFrame, *, simulated: bool = True) -> Fig
                 axes.plot(own["x"], value, marker="o", markersize=2.5, linewidth=1.2, color=colours[symbol], label=short(symbol))
             if logarithmic:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             if reference is not None:
                 axes.axhline(reference, color=FAINT, linestyle=":", linewidth=1)
+            if fact in SHOWN_AT_LEAST:
+                (low, high), (least, most) = axes.get_ylim(), SHOWN_AT_LEAST[fact]
+                axes.set_ylim(min(low, least), max(high, most))
             if fact == "hourly_activity":
-                axes.set(xlim=(-0.5, 23.5), ylim=(0, None))  # a day of one hour has one point
+                axes.set_xlim(-0.5, 23.5)  # a day of one hour has one point
             axes.set(title=title, xlabel=label)
         legend_below(figure, grid[0][0])
         return finish(figure, simulated)
