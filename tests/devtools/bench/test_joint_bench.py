@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 from tests.uqlob_models.toy_windows import config, frozen, joint
-from uqlob_pipeline.devtools.bench.joint_models import (
+from uqlob_models.plain_models import window_summaries
+from uqlob_pipeline.devtools.bench.joint_models import WAYS, core_seconds, counted, summary, train_apart, train_together
+from uqlob_pipeline.devtools.bench.joint_scores import (
     DIFFERENCES,
     Scored,
     block_sums,
-    core_seconds,
-    counted,
     figures,
     means,
     paired,
     score,
-    train_apart,
-    train_together,
+    score_plain,
 )
 
 
@@ -31,7 +30,7 @@ def scored(block: list[int], losses: list[float], cells: list[int]) -> Scored:
 def test_figures_are_mean_losses_and_the_mean_f1_of_down_and_up() -> None:
     # true down predicted down, true up predicted down, true up predicted up: F1 down 2/3, F1 up 2/3
     one = scored([0, 0, 1], [1.0, 2.0, 6.0], [0, 3, 4])
-    np.testing.assert_allclose(figures(block_sums([one]).sum(axis=0)), [3, 3, 3, *[2 / 3] * 4])
+    np.testing.assert_allclose(figures(block_sums([one]).sum(axis=0)), [3, 3, 3, *[2 / 3] * 4, *[4 / 9] * 2])
     assert means([one])["nlpd"] == pytest.approx(3.0)
     assert list(means([one])) == list(DIFFERENCES)
 
@@ -64,6 +63,29 @@ def test_both_ways_are_trained_and_scored_on_the_same_targets(tmp_path: Path) ->
     assert len(found.block) == len(targets)
     assert found.counts[:, 0].sum() == len(targets)
     assert found.counts[:, 1].sum() == round(0.1 * len(targets))
+
+
+@pytest.mark.parametrize("kind", ["linear", "boosting"])
+def test_plain_models_are_scored_on_the_same_targets(kind: str) -> None:
+    dataset, settings = joint().horizons[0], config()
+    found = score_plain(kind, dataset, settings, window_summaries(dataset))
+    targets = dataset.targets("test", settings.head.context)
+    assert len(found.block) == len(targets)
+    assert np.isfinite(found.losses).all()
+    assert found.counts[:, 2].sum() == len(targets)
+
+
+def test_the_summary_compares_the_joint_model_with_every_other_way() -> None:
+    better = scored([0, 0, 1], [1.0, 2.0, 6.0], [0, 4, 4])
+    worse = scored([0, 0, 1], [2.0, 3.0, 7.0], [0, 3, 4])
+    of_horizon = {way: better if way == "joint" else worse for way in WAYS}
+    results = [{"scores": {5: of_horizon, 10: of_horizon}, "joint_core_seconds": 1.0, "separate_core_seconds": 4.0}]
+    found = summary(results, [5, 10], 0)
+    assert found["joint_core_seconds_ratio"] == 0.25
+    for name in ("differences", "differences_from_linear", "differences_from_boosting"):
+        assert set(found[name]) == {"5", "10", "trained"}
+        assert found[name]["trained"]["nlpd"][0] == pytest.approx(-1.0)
+        assert found[name]["5"]["f1_classification"][0] == pytest.approx(1 / 3)
 
 
 def test_core_seconds_add_up_over_resumed_runs(tmp_path: Path) -> None:

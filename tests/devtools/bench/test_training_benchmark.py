@@ -10,6 +10,7 @@ from uqlob_models.config import TrainingConfig
 from uqlob_models.dtabl import Bilinear
 from uqlob_pipeline.devtools.bench import training_speed as training
 from uqlob_pipeline.devtools.bench.core_scaling import second_core
+from uqlob_pipeline.devtools.bench.joint_cost import joint_cost
 from uqlob_pipeline.devtools.bench.synthetic_windows import synthetic_windows
 
 
@@ -69,3 +70,9 @@ def test_a_second_core_is_measured_as_a_thread_and_as_a_second_training(settings
     assert found["ratio_two_threads"] == pytest.approx(found["targets_per_second_two_threads"] / alone)
     assert found["ratio_two_trainings"] == pytest.approx(found["targets_per_second_two_trainings"] / alone)
     assert alone > 0
+
+
+def test_the_ratio_of_a_joint_training_is_that_of_its_core_seconds(settings: TrainingConfig) -> None:
+    cost = joint_cost(settings, windows=240, length=LENGTH)
+    assert cost["joint_core_seconds_ratio"] == pytest.approx(cost["joint_core_seconds"] / cost["separate_core_seconds"])
+    assert cost["joint_core_seconds"] > 0

@@ -1,7 +1,9 @@
-"""`uqlob bench joint`: one model over all horizons against one per horizon and output, on the same windows.
+"""`uqlob bench joint`: one model over all horizons against one per horizon and output, and against plain models.
 
-Both are trained with the demo's recipe on the same training days, on one thread, and judged on the same test days. Core-seconds
-are those of training; features are shared. Differences are paired and resampled in blocks of ten minutes (docs/protocol.md).
+Plain models are ridge and logistic regression, and gradient boosting, on the same window summaries and context statistics.
+Joint and separate models are trained with the demo's recipe on the same training days, on one thread, and judged on the same test
+days. Core-seconds are those of training; features are shared. Differences are paired and resampled in blocks of ten minutes
+(docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -11,42 +13,22 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from uqlob_pipeline.devtools.bench.joint_scores import Scored, means, paired, score, score_plain
 from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile, market_windows
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from uqlob_models.config import TrainingConfig
     from uqlob_models.dataset import WindowDataset
     from uqlob_models.model import UqModel
 
 LogFn = Callable[[str], None]
-TOP = 0.1
-DIFFERENCES = (
-    "nlpd",
-    "winkler_68",
-    "winkler_95",
-    "f1_regression",
-    "f1_regression_top",
-    "f1_classification",
-    "f1_classification_top",
-)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The test forecasts of one model pair of one horizon, as sums that a block bootstrap can resample."""
-
-    block: NDArray[np.int64]  # (n,) number of the block of ten minutes
-    losses: NDArray[np.float64]  # (n, 3): log score and both Winkler scores, per forecast
-    counts: NDArray[np.float64]  # (n, 4, 9): confusion of regression, its top tenth, classification, its top tenth
+WAYS = ("joint", "separate", "linear", "boosting")
 
 
 def joint(
@@ -75,10 +57,15 @@ def joint(
     if json:
         typer.echo(json_text.dumps(report))
         return
-    typer.echo(f"joint minus separate, seeds {seeds}, {symbols}: difference (95 % interval), negative is better for losses")
-    for horizon, row in report["differences"].items():
-        values = "  ".join(f"{name} {value:+.4f} ({low:+.4f} to {high:+.4f})" for name, (value, low, high) in row.items())
-        typer.echo(f"{horizon:>4} s  {values}")
+    for name, title in (
+        ("differences", "separate"),
+        ("differences_from_linear", "linear"),
+        ("differences_from_boosting", "boosting"),
+    ):
+        typer.echo(f"joint minus {title}, seeds {seeds}, {symbols}: difference (95 % interval), negative is better for losses")
+        for horizon, row in report[name].items():
+            values = "  ".join(f"{what} {value:+.4f} ({low:+.4f} to {high:+.4f})" for what, (value, low, high) in row.items())
+            typer.echo(f"{horizon:>7}  {values}")
     typer.echo(f"core-seconds joint / separate: {report['joint_core_seconds_ratio']:.3f}")
 
 
@@ -87,6 +74,7 @@ def compare(place: Path, market: LearningMarket, horizons: list[int], unseen: in
     from uqlob_models.joint_dataset import JointDataset
     from uqlob_models.joint_model import JointModel
     from uqlob_models.joint_training import load_joint
+    from uqlob_models.plain_models import window_summaries
 
     config = market_profile(market).training
     datasets = {
@@ -96,13 +84,18 @@ def compare(place: Path, market: LearningMarket, horizons: list[int], unseen: in
     joint_directory, joint_seconds = train_together(place / "joint", joint_dataset, config, log)
     model = load_joint(joint_directory)
     assert isinstance(model, JointModel)
+    summaries = window_summaries(joint_dataset.horizons[0])  # those of a window are the same at every horizon
     seconds, scores = 0.0, {}
     for horizon, dataset in datasets.items():
         together = [model.at(horizon, dataset.y_ref, kind) for kind in ("regression", "classification")]
         apart, cost = train_apart(place / f"separate-{horizon}", dataset, config, log)
         seconds += cost if horizon in horizons else 0.0
-        scores[horizon] = (score(together, dataset, config), score(apart, dataset, config))
-        log(f"{market.symbol} seed {market.seed}: {horizon} s scored on {len(scores[horizon][0].block)} forecasts")
+        scores[horizon] = {
+            "joint": score(together, dataset, config),
+            "separate": score(apart, dataset, config),
+            **{kind: score_plain(kind, dataset, config, summaries) for kind in ("linear", "boosting")},
+        }
+        log(f"{market.symbol} seed {market.seed}: {horizon} s scored on {len(scores[horizon]['joint'].block)} forecasts")
     return {"scores": scores, "joint_core_seconds": joint_seconds, "separate_core_seconds": seconds}
 
 
@@ -163,93 +156,26 @@ def train_apart(place: Path, dataset: WindowDataset, config: TrainingConfig, log
     return [load_model(head).uq_model() for head in heads], core_seconds(place)
 
 
-def score(models: list[UqModel], dataset: WindowDataset, config: TrainingConfig) -> Scored:
-    """Scores of the test forecasts. Confidence is |mean| / std, and the largest class probability."""
-    import numpy as np
-
-    from uqlob_models.bootstrap import Bootstrap
-    from uqlob_models.distributions import winkler
-    from uqlob_models.metrics import class_of
-    from uqlob_models.prediction import predict_classification, predict_regression
-
-    targets = dataset.targets("test", config.head.context)
-    y, label = dataset.y[targets], dataset.label[targets]
-    forecast = predict_regression(models[0], dataset, targets)
-    whole = forecast.distribution
-    losses = [whole.log_score(y), *(winkler(y, *whole.interval(level), level) / dataset.y_ref for level in (0.68, 0.95))]
-    probabilities = predict_classification(models[1], dataset, targets).probabilities
-    answers = (
-        (class_of(forecast.mean, dataset.delta[targets]), np.abs(forecast.mean) / forecast.std),
-        (probabilities.argmax(axis=1), probabilities.max(axis=1)),
-    )
-    counts = np.zeros((len(targets), 4, 9))
-    for number, (predicted, confidence) in enumerate(answers):
-        cell = label * 3 + predicted
-        counts[np.arange(len(targets)), 2 * number, cell] = 1
-        best = np.argsort(-confidence, kind="stable")[: round(TOP * len(targets))]
-        counts[best, 2 * number + 1, cell[best]] = 1
-    _, block = Bootstrap().block_starts(dataset.t_end[targets])
-    return Scored(block, np.stack(losses, axis=1), counts)
-
-
 def summary(results: list[dict[str, Any]], horizons: list[int], unseen: int) -> dict[str, Any]:
-    """Differences pooled over markets, by horizon, with the interval of resampled blocks; and the ratio of costs."""
+    """Differences pooled over markets, by horizon and over those trained on, with intervals; and the ratio of costs."""
     ratio = sum(result["joint_core_seconds"] for result in results) / sum(result["separate_core_seconds"] for result in results)
     every = [*horizons, *([unseen] if unseen else [])]
+
+    def scores(way: str, *chosen: int) -> list[Scored]:
+        return [result["scores"][horizon][way] for result in results for horizon in chosen]
+
+    def against(way: str) -> dict[str, Any]:
+        rows = {str(horizon): (horizon,) for horizon in every} | {"trained": tuple(horizons)}
+        return {name: paired(list(zip(scores("joint", *own), scores(way, *own), strict=True))) for name, own in rows.items()}
+
     return {
         "joint_core_seconds_ratio": ratio,
         "joint_core_seconds": [result["joint_core_seconds"] for result in results],
         "separate_core_seconds": [result["separate_core_seconds"] for result in results],
-        "windows": {str(horizon): sum(len(result["scores"][horizon][0].block) for result in results) for horizon in every},
-        "differences": {str(horizon): paired([result["scores"][horizon] for result in results]) for horizon in every},
-        "joint": {str(horizon): means([result["scores"][horizon][0] for result in results]) for horizon in every},
-        "separate": {str(horizon): means([result["scores"][horizon][1] for result in results]) for horizon in every},
+        "windows": {str(horizon): sum(len(one.block) for one in scores("joint", horizon)) for horizon in every},
+        "differences": against("separate"),
+        "differences_from_linear": against("linear"),
+        "differences_from_boosting": against("boosting"),
+        **{way: {str(horizon): means(scores(way, horizon)) for horizon in every} for way in WAYS},
         "untrained_horizon_s": unseen or None,
     }
-
-
-def figures(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(..., 1 + 3 + 36) sums of forecasts, losses and counts -> (..., 7) as in DIFFERENCES."""
-    import numpy as np
-
-    from uqlob_models.metrics import f1_of_confusion
-
-    losses = sums[..., 1:4] / sums[..., :1]
-    counts = sums[..., 4:].reshape(*sums.shape[:-1], 4, 3, 3)
-    f1 = f1_of_confusion(counts)[..., :2].mean(axis=-1)
-    return np.concatenate([losses, f1], axis=-1)
-
-
-def block_sums(scored: list[Scored]) -> NDArray[np.float64]:
-    """(blocks, 40) over all markets."""
-    import numpy as np
-
-    parts = []
-    for one in scored:
-        rows = np.concatenate([np.ones((len(one.block), 1)), one.losses, one.counts.reshape(len(one.block), -1)], axis=1)
-        sums = np.zeros((one.block.max() + 1, rows.shape[1]))
-        np.add.at(sums, one.block, rows)
-        parts.append(sums)
-    return np.concatenate(parts)
-
-
-def means(scored: list[Scored]) -> dict[str, float]:
-    return dict(zip(DIFFERENCES, figures(block_sums(scored).sum(axis=0)).tolist(), strict=True))
-
-
-def paired(pairs: list[tuple[Scored, Scored]]) -> dict[str, tuple[float, float, float]]:
-    """Joint minus separate, with the bounds of a bootstrap that draws the same blocks for both."""
-    import numpy as np
-
-    from uqlob_models.bootstrap import Bootstrap
-
-    together, apart = (block_sums([pair[side] for pair in pairs]) for side in (0, 1))
-    both = np.stack([together, apart], axis=1)  # (blocks, 2, 40)
-    point = figures(both.sum(axis=0))
-    drawn = Bootstrap().draw(both)
-    bounds = np.full((2, len(DIFFERENCES)), np.nan)
-    if drawn is not None:
-        resampled = figures(drawn)
-        bounds = np.stack(Bootstrap().interval(resampled[:, 0] - resampled[:, 1]))
-    difference = point[0] - point[1]
-    return {name: (float(difference[i]), float(bounds[0, i]), float(bounds[1, i])) for i, name in enumerate(DIFFERENCES)}

@@ -9,8 +9,8 @@ from uqlob_models.metrics import class_of
 from uqlob_models.windows import WindowStore
 
 
-def synthetic_windows(windows: int = 1600, length: int = 512, seed: int = 0) -> WindowDataset:
-    """Windows five seconds apart with labels at 5 s; the first three fifths are `train`, the rest `selection`."""
+def synthetic_windows(windows: int = 1600, length: int = 512, seed: int = 0, horizon_s: int = 5) -> WindowDataset:
+    """Windows five seconds apart, with the same labels at any horizon; three fifths are `train`, the rest `selection`."""
     rng = np.random.default_rng(seed)
     pressure = rng.standard_normal(windows)
     scale = np.exp(0.6 * np.sin(np.arange(windows) / 40))
@@ -27,7 +27,7 @@ def synthetic_windows(windows: int = 1600, length: int = 512, seed: int = 0) -> 
         delta=delta,
         label=class_of(y, delta).astype(np.int64),
         split=(np.arange(windows) >= windows * 3 // 5).astype(np.int8),
-        horizon_ns=5 * NANOSECONDS,
+        horizon_ns=horizon_s * NANOSECONDS,
         latency_ns=500_000,
         y_ref=3.0,
         feature_mean=np.zeros(7),

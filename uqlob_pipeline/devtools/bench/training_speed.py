@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from uqlob_pipeline.devtools.bench.core_scaling import second_core
+from uqlob_pipeline.devtools.bench.joint_cost import joint_cost
 from uqlob_pipeline.devtools.bench.training_quality import Sampled, both_samplings, same_quality
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def training(
     import torch
 
     from uqlob_models.config import ScheduleConfig, StageConfig, TrainingConfig
+    from uqlob_pipeline.config.profile import load_profile
     from uqlob_pipeline.devtools.bench.synthetic_windows import synthetic_windows
 
     before = torch.get_num_threads()
@@ -235,6 +237,8 @@ def training(
             "sampling_quality": same_quality(fewer, config),
             "sampling_quality_paper_step": same_quality(fewer, paper_step),
         }
+        demo = replace(load_profile("demo").training, device="cpu")
+        report |= {"joint_training": (cost := joint_cost(demo)), "joint_core_seconds_ratio": cost["joint_core_seconds_ratio"]}
     finally:
         torch.set_num_threads(before)
     if json:
