@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 Objective = Literal["pretraining", "regression", "classification"]
 OBJECTIVES: tuple[Objective, ...] = ("pretraining", "regression", "classification")
+NO_EFFECT_ON_WEIGHTS = ("checkpoint_every", "joint_epochs")  # of a stage that is trained by itself
 
 # The order is the contract with the event_features table and with the feature scales.
 CONTINUOUS_FEATURES = ("log_dt", "log_distance", "log_volume", "dnfi", "dnfi_50", "dnfi_200", "qi")
@@ -151,6 +152,7 @@ class StageConfig:
     validate_every: PositiveInt = 1  # epochs
     select_from: PositiveInt = 1  # not printed: first epoch whose model may be kept (the last always may)
     checkpoint_every: PositiveInt = 1_000  # steps
+    joint_epochs: PositiveInt | None = None  # not in the paper: epochs of a joint training, where they are not `epochs`
 
     @property
     def targets_per_step(self) -> int:
@@ -178,6 +180,9 @@ class TrainingConfig:
     mc_dropout_passes: NonNegativeInt = 0  # not in the paper: predictions mix this many passes with dropout; 0: one without
     ensemble: PositiveInt = 1  # not in the paper: members per head, of seeds seed, seed + 1, ...; predictions are their mixture
     mirror_predictions: bool = False  # not in the paper: a head's forecasts mix those of the market and of the mirrored one
+    # Not in the paper, which trains each horizon apart: one encoder and one trunk, with both decoders, for all horizons.
+    # Joint fine-tuning takes the settings of the stage `regression` (uqlob_models/joint_training.py).
+    joint: Literal["none", "horizons"] = "none"
     store_dtype: Literal["float16", "float32"] = "float16"  # not printed
     device: Literal["auto", "cpu", "cuda"] = "auto"
     bf16: bool = True  # not printed: autocast on CUDA; without effect on the CPU
@@ -188,6 +193,15 @@ class TrainingConfig:
             raise ValueError(
                 f"mc_dropout_passes is {self.mc_dropout_passes}, but encoder.dropout and head.dropout are 0: set one of them"
             )
+
+    def of_joint_training(self) -> TrainingConfig:
+        """The settings with the epochs of a joint training, whose every step teaches all horizons and both outputs."""
+        stages = {}
+        for objective in OBJECTIVES:
+            stage = self.stage(objective)
+            epochs = stage.joint_epochs or stage.epochs
+            stages[objective] = replace(stage, epochs=epochs, select_from=min(stage.select_from, epochs))
+        return replace(self, **stages)  # type: ignore[arg-type]
 
     def stage(self, objective: Objective) -> StageConfig:
         stage: StageConfig = getattr(self, objective)

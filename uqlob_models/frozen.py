@@ -18,7 +18,7 @@ from uqlob_models.prediction import encode_windows, evaluating
 class FrozenWindows:
     """Representations of some windows of a dataset, plain and with bid and ask exchanged."""
 
-    hidden: Tensor  # (2, m, d_h): plain, mirrored
+    hidden: Tensor  # (2, m, d_h): plain, mirrored; or (1, m, d_h)
     row: Tensor  # (n,) row of each window of the dataset; -1 where it was not encoded
 
     def rows(self, windows: Tensor, mirrored: Tensor) -> Tensor:  # (M,), (M,) -> (M, d_h)
@@ -33,10 +33,11 @@ class FrozenWindows:
         return cls(hidden, torch.arange(hidden.shape[1], device=hidden.device))
 
 
-def freeze(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64]) -> FrozenWindows:
-    """Encodes the given windows without dropout, on the encoder's device."""
+def freeze(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64], *, mirror: bool = True) -> FrozenWindows:
+    """Encodes the given windows without dropout, on the encoder's device; without `mirror` as they are only."""
     with evaluating(encoder):
-        hidden = torch.stack([encode_windows(encoder, dataset, windows, mirrored) for mirrored in (False, True)])
+        sides = (False, True) if mirror else (False,)
+        hidden = torch.stack([encode_windows(encoder, dataset, windows, mirrored) for mirrored in sides])
     row = torch.full((len(dataset),), -1, dtype=torch.int64, device=hidden.device)
     row[torch.from_numpy(windows).to(hidden.device)] = torch.arange(len(windows), device=hidden.device)
     return FrozenWindows(hidden.clone(), row)  # cloned: tensors of inference mode cannot enter a graph

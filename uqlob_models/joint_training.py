@@ -1,27 +1,31 @@
 """Joint training over the horizons of a symbol: pretraining the encoder on all of them, then both outputs of all in one head.
 
 The loop, its checkpoints and its schedule are those of `training.train`; here is what a joint training does differently. Joint
-fine-tuning takes the settings of the stage `regression`. It minimises the mean over horizons of L_reg + L_cls.
+fine-tuning takes the settings of the stage `regression`, with its `joint_epochs`. It minimises the mean over horizons of
+L_reg + L_cls.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from uqlob_models.checkpoints import CheckpointError, read_model, save_model
 from uqlob_models.config import Objective, TrainingConfig
+from uqlob_models.encoders import Encoder
 from uqlob_models.frozen import FrozenWindows, freeze
 from uqlob_models.joint_dataset import JointBatch, JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
-from uqlob_models.learner import Learner, needed_windows
+from uqlob_models.learner import Learner, choose_device, needed_windows
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
-from uqlob_models.model import HeadKind
+from uqlob_models.model import HeadKind, UqModel
 from uqlob_models.outcomes import TrainingResult
 from uqlob_models.training import Parts, train
 from uqlob_models.validation import SELECTION_METRIC, validate
@@ -87,13 +91,16 @@ def validate_joint(learner: JointLearner, dataset: JointDataset) -> dict[str, fl
     """The metrics of every horizon and output, named such as `5s/regression/nlpd`, and the mean of the selection metrics."""
     model, config = learner.model, learner.config
     size = 0 if isinstance(model, JointEncoder) else config.head.context
-    encode = learner.frozen.encode if learner.frozen else None
+    frozen = learner.frozen
+    if isinstance(model, JointEncoder):  # one encoder for all horizons: each window is encoded once
+        frozen = freeze(model.encoder, dataset, _every_target(dataset, "selection"), mirror=False)  # type: ignore[arg-type]
+    encode = frozen.encode if frozen else None
     found: dict[str, float] = {}
     scores = []
     for number, (one, horizon) in enumerate(zip(dataset.horizons, dataset.horizons_s, strict=True)):
         targets = one.targets("selection", size)
         if isinstance(model, JointEncoder):
-            metrics: dict[Objective, dict[str, float]] = {"pretraining": validate(model.at(number), one, targets, config)}
+            metrics: dict[Objective, dict[str, float]] = {"pretraining": validate(model.at(number), one, targets, config, encode)}
         else:
             kinds: tuple[HeadKind, ...] = ("regression", "classification")
             metrics = {kind: validate(model.at(horizon, one.y_ref, kind), one, targets, config, encode) for kind in kinds}
@@ -101,6 +108,11 @@ def validate_joint(learner: JointLearner, dataset: JointDataset) -> dict[str, fl
             scores.append(values[SELECTION_METRIC[objective]])
             found |= {f"{horizon:g}s/{objective}/{name}": value for name, value in values.items()}
     return {SCORE: float(np.mean(scores)), **found}
+
+
+def _every_target(dataset: JointDataset, split: str) -> NDArray[np.int64]:
+    """The windows of a split that are a target at any horizon, whatever their context."""
+    return reduce(np.union1d, [one.targets(split, 0) for one in dataset.horizons])
 
 
 def save_joint(directory: Path, learner: JointLearner, dataset: JointDataset, step: int, about: dict[str, Any]) -> None:
@@ -124,7 +136,8 @@ def train_joint(
     stage: JointStage, dataset: JointDataset, config: TrainingConfig, directory: Path, **options: Any
 ) -> TrainingResult:
     """As `training.train`: resumes, stops on a signal, leaves the best joint model in `directory/best`, for `load_joint`."""
-    return train(OBJECTIVES[stage], dataset, config, directory, parts=JOINT, **options)  # type: ignore[arg-type]
+    own = config.of_joint_training()
+    return train(OBJECTIVES[stage], dataset, own, directory, parts=JOINT, **options)  # type: ignore[arg-type]
 
 
 def load_joint(directory: Path) -> JointEncoder | JointModel:
@@ -139,3 +152,57 @@ def load_joint(directory: Path) -> JointEncoder | JointModel:
     model = kinds[about["objective"]](TrainingConfig(**about["config"]), len(about["extra"]["horizons_s"]))
     model.load_state_dict(weights)
     return model.eval()
+
+
+def export_task(
+    result: TrainingResult, dataset: JointDataset, horizon: int, objective: Objective, directory: Path
+) -> TrainingResult:
+    """Save a joint model at the horizon of this number and one output as an ordinary model, in `directory/best`.
+
+    Returns the joint training as that model's own: its metric, its validation by epoch, and the terms of the joint loss.
+    """
+    about, _ = read_model(result.model)
+    joint, one = load_joint(result.model), dataset.horizons[horizon]
+    own: Encoder | UqModel
+    if isinstance(joint, JointEncoder):
+        own = joint.at(horizon)
+    else:
+        assert objective != "pretraining"
+        own = joint.at(dataset.horizons_s[horizon], one.y_ref, objective)
+    prefix = f"validation/{dataset.horizons_s[horizon]:g}s/{objective}/"
+    history = [_own_metrics(epoch, prefix) for epoch in result.history]
+    metric = SELECTION_METRIC[objective]
+    value = next(epoch[f"validation/{metric}"] for epoch in history if epoch["epoch"] == result.best_epoch)
+    save_model(
+        directory / "best",
+        own,
+        objective,
+        joint.config,
+        step=about["step"],
+        data_version=one.data_version(),
+        y_ref=one.y_ref,
+        epoch=result.best_epoch,
+        metric=metric,
+        value=value,
+    )
+    return replace(result, objective=objective, model=directory / "best", metric=metric, best_metric=value, history=history)
+
+
+def _own_metrics(epoch: dict[str, float], prefix: str) -> dict[str, float]:
+    """The record of an epoch with the validation of one task under the names that a separate training gives them."""
+    kept = {name: value for name, value in epoch.items() if not name.startswith("validation/")}
+    own = {f"validation/{name.removeprefix(prefix)}": value for name, value in epoch.items() if name.startswith(prefix)}
+    return {**kept, **own}
+
+
+def freeze_validation(joint: Path, dataset: JointDataset) -> FrozenWindows:
+    """The validation windows of every horizon as the joint model's encoder sees them, with the windows of their contexts."""
+    model = load_joint(joint)
+    windows = [_every_target(dataset, split) for split in ("selection", "calibration")]
+    if isinstance(model, JointModel):
+        size = model.config.head.context
+        for one in dataset.horizons:
+            targets = np.concatenate([one.targets(split, size) for split in ("selection", "calibration")])
+            windows.append(np.unique(one.context(size).windows(targets)))
+    encoder, mirror = model.encoder.to(choose_device(model.config)), isinstance(model, JointModel)
+    return freeze(encoder, dataset, reduce(np.union1d, windows), mirror=mirror)  # type: ignore[arg-type]

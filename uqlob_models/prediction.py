@@ -259,12 +259,15 @@ def predict_classification(
     return mix_probabilities(targets, members, _outputs_of(dataset, targets, context_y, encode), mc_dropout_passes)
 
 
-def predict_encoder(encoder: Encoder, dataset: WindowDataset, targets: NDArray[np.int64]) -> ClassificationPrediction:
+def predict_encoder(
+    encoder: Encoder, dataset: WindowDataset, targets: NDArray[np.int64], encode: Encode | None = None
+) -> ClassificationPrediction:
     """Class probabilities of the pretrained encoder, without head and context."""
     with evaluating(encoder):
         parts = [np.empty((0, 3))]
         for i in range(0, len(targets), CHUNK):
-            logits = encoder.logits(encode_windows(encoder, dataset, targets[i : i + CHUNK]))
+            some = targets[i : i + CHUNK]
+            logits = encoder.logits(encode_windows(encoder, dataset, some) if encode is None else encode(some, False))
             parts.append(torch.softmax(logits.double(), dim=-1).cpu().numpy())
     return ClassificationPrediction(targets, np.concatenate(parts))
 

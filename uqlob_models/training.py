@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from uqlob_models.checkpoints import CheckpointError, TrainingState, read_newest_generation, save_model, write_generation
-from uqlob_models.config import Objective, StageConfig, TrainingConfig
+from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, Objective, StageConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.learner import Learner
 from uqlob_models.outcomes import NonFiniteLoss, Progress, TrainingInterrupted, TrainingResult
@@ -215,7 +215,7 @@ def train(
 def identity(objective: Objective, dataset: WindowDataset, config: TrainingConfig, encoder: Path | None) -> dict[str, Any]:
     """What a checkpoint must agree on to be continued: the data and the settings that change the result."""
     settings = asdict(config)
-    stage = {key: value for key, value in settings[objective].items() if key != "checkpoint_every"}
+    stage = {key: value for key, value in settings[objective].items() if key not in NO_EFFECT_ON_WEIGHTS}
     kept: tuple[str, ...] = ("encoder", "seed", "bf16", "store_dtype")
     if objective != "pretraining":
         kept += ("head", "test_seed", "mirror_predictions")

@@ -45,7 +45,7 @@ def validate(
     The forecasts of an ensemble are those of its mixture, its context sensitivity is the mean over its members.
     """
     if isinstance(model, Encoder):
-        found = _class_metrics(dataset, targets, predict_encoder(model, dataset, targets).probabilities)
+        found = _class_metrics(dataset, targets, predict_encoder(model, dataset, targets, encode).probabilities)
         return {**found, **attention_state(model, dataset, targets)}
     context_y = dataset.context_labels(config.head.shuffle_context_labels, config.test_seed)
     members = [model] if isinstance(model, UqModel) else model

@@ -24,8 +24,9 @@ from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
 from uqlob_pipeline.models.predictions import plan_predictions, predict
 from uqlob_pipeline.models.stage_training import train_stage, training_summary
 from uqlob_pipeline.models.stages import HEADS, StageRecord, plan_stage, read_record, weights_version
-from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
 from uqlob_pipeline.tracking.client import Tracking
+from uqlob_pipeline.tracking.origin import Origin
+from uqlob_pipeline.tracking.training_runs import train_tracked
 
 BETWEEN = "member 2 of 2: "
 

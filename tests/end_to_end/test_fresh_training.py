@@ -9,8 +9,9 @@ from uqlob_pipeline.defs import failures
 from uqlob_pipeline.defs.models import assets as models
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.models.stages import plan_stage
-from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
 from uqlob_pipeline.tracking.client import Tracking
+from uqlob_pipeline.tracking.origin import Origin
+from uqlob_pipeline.tracking.training_runs import train_tracked
 
 ORIGIN = Origin("run", "partition", "encoder")
 

@@ -25,9 +25,10 @@ from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import why_stale
 from uqlob_pipeline.models.stage_training import train_stage
 from uqlob_pipeline.models.stages import plan_stage, read_record, weights_version
-from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
 from uqlob_pipeline.tracking.client import Tracking
 from uqlob_pipeline.tracking.mlflow_store import ENDED_TAG
+from uqlob_pipeline.tracking.origin import Origin
+from uqlob_pipeline.tracking.training_runs import train_tracked
 
 EPOCHS = 4
 
@@ -230,16 +231,16 @@ def test_fresh_trains_anew_and_the_old_model_stays_until_the_new_one_is_finished
 
 def test_re_executing_a_cancelled_fresh_run_resumes_it(lake, profile, instance, monkeypatch):
     """In Dagster: the model of before stays in use, and the re-execution has the same run configuration."""
-    from uqlob_pipeline.tracking import asset_runs
+    from uqlob_pipeline.tracking import training_runs
 
-    train, stops = asset_runs.train_stage_unlocked, [lambda: False, stop_after(4), lambda: False]
+    train, stops = training_runs.train_stage_unlocked, [lambda: False, stop_after(4), lambda: False]
     requested: list[bool] = []
 
     def train_until_stopped(*arguments, fresh: bool, **named):
         requested.append(fresh)
         return train(*arguments, fresh=fresh, stop=stops[len(requested) - 1], **named)
 
-    monkeypatch.setattr(asset_runs, "train_stage_unlocked", train_until_stopped)
+    monkeypatch.setattr(training_runs, "train_stage_unlocked", train_until_stopped)
     fresh = {"ops": {"encoder": {"config": {"fresh": True}}}}
 
     def materialise(**options) -> dg.ExecuteInProcessResult:

@@ -16,7 +16,6 @@ from uqlob_models.metrics import CLASS_NAMES, class_of
 from uqlob_models.prediction import predict_classification, predict_regression
 from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
 from uqlob_pipeline.models.stages import plan_stage, read_record
-from uqlob_pipeline.tracking.asset_runs import _datasets, validation_version
 from uqlob_pipeline.tracking.client import Tracking
 from uqlob_pipeline.tracking.model_registry import (
     CHAMPION,
@@ -27,6 +26,7 @@ from uqlob_pipeline.tracking.model_registry import (
     register,
     requirements,
 )
+from uqlob_pipeline.tracking.training_runs import _datasets, validation_version
 
 KINDS = {"tokens": np.int32, "continuous": np.float32, "context_displacement": np.float64}
 SERVE = """

@@ -8,7 +8,19 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline.cli.parallel import make_room_in_pool, run_in_parallel, trainings_at_once
-from uqlob_pipeline.cli.planning import BOOK_EVENTS, Choice, MaterializeFailed, Run, check_choice, days_not_taken, legs, runs_for
+from uqlob_pipeline.cli.planning import (
+    BOOK_EVENTS,
+    Choice,
+    MaterializeFailed,
+    Run,
+    by_process,
+    check_choice,
+    days_not_taken,
+    legs,
+    planned_runs,
+    process_title,
+    runs_for,
+)
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.instance import TERMINAL_RUN_CONFIG
 from uqlob_pipeline.defs.orphaned_runs import PROCESS_TAG, end_orphaned_runs
@@ -46,15 +58,15 @@ def materialize_choice(
     checked: set[str] = set()
     for leg in legs(choice):
         lake.refresh()
-        runs = runs_for(leg, lake, profile, choice)
-        at_once = trainings_at_once(profile, len(runs)) if leg[0].grain == "model" else 1
+        together = by_process(runs_for(leg, lake, profile, choice), profile) if leg[0].grain == "model" else []
+        at_once = trainings_at_once(profile, len(together))
         if at_once > 1:
-            _run_models(runs, lake, choice, at_once, log, instance, profile_name)
-            count += len(runs)
+            _run_models(together, lake, choice, at_once, log, instance, profile_name)
+            count += sum(len(runs) for runs in together)
             continue
-        for number, run in enumerate(runs, 1):
+        for run, number, of in planned_runs(leg, lake, profile, choice):
             started = time.monotonic()
-            place = f" ({number} of {len(runs)})" if len(runs) > 1 else ""
+            place = f" ({number} of {of})" if of > 1 else ""
             log(f"{run.title}{place}: {'; '.join(sorted(run.reasons))}")
             result = job.execute_in_process(
                 instance=instance,
@@ -81,7 +93,7 @@ def materialize_choice(
 
 
 def _run_models(
-    runs: list[Run],
+    together: list[list[Run]],
     lake: Lake,
     choice: Choice,
     at_once: int,
@@ -89,22 +101,23 @@ def _run_models(
     instance: dg.DagsterInstance,
     profile_name: str | None,
 ) -> None:
-    """Run this command once per model, in parallel: the runs share the instance, and resume where they were."""
+    """Run this command in parallel, once per model or joint training: the runs share the instance, and resume where they were."""
     make_room_in_pool(instance, at_once)
-    log(f"{len(runs)} models, {at_once} at a time")
-    failed = run_in_parallel({run.title: _command(run, lake, choice, profile_name) for run in runs}, at_once, log)
+    log(f"{sum(len(runs) for runs in together)} models, {at_once} at a time")
+    commands = {process_title(runs): _command(runs, lake, choice, profile_name) for runs in together}
+    failed = run_in_parallel(commands, at_once, log)
     if failed:
         raise MaterializeFailed("; ".join(f"{title} failed: {why}" for title, why in failed.items()))
 
 
-def _command(run: Run, lake: Lake, choice: Choice, profile_name: str | None) -> list[str]:
-    (key,) = run.keys
-    assert isinstance(key, ModelKey)
+def _command(runs: list[Run], lake: Lake, choice: Choice, profile_name: str | None) -> list[str]:
+    """Makes the models of these runs, which are of one symbol; what another of them needs and is current is left alone."""
+    keys = [key for run in runs for key in run.keys if isinstance(key, ModelKey)]
     options = {
         "--lake": lake.name,
-        "--select": ",".join(run.tables),
-        "--symbols": key.symbol,
-        "--horizons": str(key.horizon_s),
+        "--select": ",".join(max(runs, key=lambda run: len(run.tables)).tables),
+        "--symbols": keys[0].symbol,
+        "--horizons": ",".join(str(key.horizon_s) for key in keys),
         **({"--profile": profile_name} if profile_name else {}),
     }
     return ["materialize", *itertools.chain(*options.items()), *(["--force"] if choice.force else [])]

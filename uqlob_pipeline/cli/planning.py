@@ -5,17 +5,18 @@ Missing and stale tables are made in the DAG's order: one run per range of conse
 
 import datetime as dt
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.day_ranges import range_tags, stretches
 from uqlob_pipeline.defs.jobs import partition_key
 from uqlob_pipeline.lake.available_days import left_out, recorded_partitions
 from uqlob_pipeline.lake.data_quality import remedy, why_refused
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.staleness import provenance_on_disk, why_stale
 from uqlob_pipeline.lake.table import Key, Table
-from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, keys_of, verified_all
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, STAGES, keys_of, symbol_of, verified_all
 
 BOOK_EVENTS = "book_events"
 
@@ -59,6 +60,7 @@ class Run:
     tables: list[str]
     keys: list[Key]
     reasons: set[str] = field(default_factory=set)
+    also: str = ""  # what comes with the partition
 
     @property
     def title(self) -> str:
@@ -67,7 +69,7 @@ class Run:
             span = f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days)} days"
             return f"{', '.join(self.tables)}: {self.keys[0].symbol} {span}"
         where = "" if self.keys[0] is None else f": {self.keys[0]}"
-        return f"{', '.join(self.tables)}{where}"
+        return f"{', '.join(self.tables)}{where}{self.also}"
 
     def partition_key(self) -> str | None:
         """The run's only partition; None for a range of days and for unpartitioned tables."""
@@ -134,6 +136,49 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
         parts: list[list[Key]] = [list(together) for together in stretches(days)] if days else [[key] for key in stale]
         runs += [Run(list(tables), part, {stale[key] for key in part}) for part in parts]
     return runs
+
+
+def planned_runs(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> Iterator[tuple[Run, int, int]]:
+    """The runs of a leg in this process, each with its number and how many there are.
+
+    A joint training makes the models of every horizon in one run; what reads the models is planned after it.
+    """
+    parts = [leg]
+    if profile.training.joint == "horizons" and leg[0].grain == "model":
+        stages = [table for table in leg if table.name in STAGES]
+        parts = [part for part in (stages, leg[len(stages) :]) if part]
+    for part in parts:
+        runs = runs_for(part, lake, profile, choice)
+        if profile.training.joint == "horizons" and part[0].name in STAGES:
+            runs = [_joint_run(together, profile) for together in by_process(runs, profile)]
+        yield from ((run, number, len(runs)) for number, run in enumerate(runs, 1))
+
+
+def by_process(runs: list[Run], profile: Profile) -> list[list[Run]]:
+    """Runs of models that one process makes: each model by itself, or all horizons of a symbol where they are trained jointly."""
+    if profile.training.joint == "none":
+        return [[run] for run in runs]
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        together.setdefault(symbol_of(run.keys[0]), []).append(run)
+    return list(together.values())
+
+
+def process_title(runs: list[Run]) -> str:
+    if len(runs) == 1:
+        return runs[0].title
+    keys = [key for run in runs for key in run.keys if isinstance(key, ModelKey)]
+    return f"{keys[0].symbol} {', '.join(str(key.horizon_s) for key in keys)} s"
+
+
+def _joint_run(runs: list[Run], profile: Profile) -> Run:
+    """One run for the runs of a symbol, of the horizon whose models need the most stages. The other horizons come with it."""
+    first = max(runs, key=lambda run: len(run.tables))
+    key = first.keys[0]
+    assert isinstance(key, ModelKey)
+    others = [str(horizon) for horizon in profile.evaluation.horizons_s if horizon != key.horizon_s]
+    also = f" (with {', '.join(others)} s, which are trained together with it)" if others else ""
+    return replace(first, reasons={reason for run in runs for reason in run.reasons}, also=also)
 
 
 def check_choice(profile: Profile, choice: Choice) -> None:

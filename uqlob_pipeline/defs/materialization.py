@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import dagster as dg
 import pyarrow.parquet as pq
+from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.failures import translate_errors
@@ -111,7 +112,7 @@ def materialize_days(
         with translate_errors(context):
             if observe is not None:
                 context.log_event(observe(lake, day))
-            read_at = _events_so_far(context)
+            read_at = events_so_far(context)
             done[key] = work(day) if there or not lenient else _skipped(context, lake, day)
         context.log_event(_materialisation(context, key, done[key], read_at))
         context.log.info(f"{table} {day}: {number} of {len(keys)}")
@@ -154,23 +155,37 @@ def _own_events(context: dg.AssetExecutionContext) -> Iterator[None]:
         del tags[DEFER_EVENTS_TAG]
 
 
-def _events_so_far(context: dg.AssetExecutionContext) -> str:
+def events_so_far(context: dg.AssetExecutionContext) -> str:
     """A place in Dagster's event log: an input that is materialised or observed later makes the day stale, an earlier one not."""
     last = context.instance.event_log_storage.get_maximum_record_id()
     return "NULL" if last is None else str(last)
 
 
 def _materialisation(context: dg.AssetExecutionContext, key: str, done: Done, read_at: str) -> dg.AssetMaterialization:
+    metadata = plotted_by_symbol(_shown(done.metadata), asset_day(context, key).symbol)
+    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=metadata, tags=_tags(done, read_at))
+
+
+def _tags(done: Done, read_at: str) -> dict[str, str]:
+    """The versions by which Dagster tells whether a partition is stale."""
     tags = {
-        "dagster/data_version": done.provenance.data_version,
+        "dagster/data_version": done.version or done.provenance.data_version,
         "dagster/data_version_is_user_provided": "true",
         "dagster/code_version": done.provenance.code_version,
     }
     for asset, version in done.upstream.items():
         tags[f"dagster/input_data_version/{asset}"] = version
         tags[f"dagster/input_event_pointer/{asset}"] = read_at
-    metadata = plotted_by_symbol(_shown(done.metadata), asset_day(context, key).symbol)
-    return dg.AssetMaterialization(asset_key=context.asset_key, partition=key, metadata=metadata, tags=tags)
+    return tags
+
+
+def log_unless_known(context: dg.AssetExecutionContext, asset: str, key: str, done: Done, read_at: str) -> None:
+    """Log the materialisation of a partition that came with the run's own, unless Dagster has this version of it already."""
+    known = context.instance.get_latest_data_version_record(dg.AssetKey(asset), partition_key=key)
+    tags = _tags(done, read_at)
+    if known is None or extract_data_version_from_entry(known.event_log_entry) != dg.DataVersion(tags["dagster/data_version"]):
+        metadata = _shown(done.metadata)
+        context.log_event(dg.AssetMaterialization(asset_key=asset, partition=key, metadata=metadata, tags=tags))
 
 
 def plotted_by_symbol(metadata: dict[str, Any], symbol: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from uqlob_pipeline.lake.shared_lake import working_copy
 from uqlob_pipeline.lake.table import Input, Table
 from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY, STAGES
 from uqlob_pipeline.lake.warehouse import Warehouse
+from uqlob_pipeline.models.joint_stages import TASKS
 from uqlob_pipeline.tracking.client import Tracking
 
 OWNERS = ["team:uqlob"]
@@ -58,7 +59,7 @@ class TableAsset:
     def _made(self, site: Site, context: dg.AssetExecutionContext, key: Any, config: dg.Config) -> Done:
         """Make a partition and publish it before Dagster hears of it."""
         if self.table.group in ("models", "evaluation") and isinstance(key, AssetDay | ModelKey):
-            site.lake.fetch(*(site.lake.root / "models" / stage / f"symbol={key.symbol}" for stage in STAGES))
+            site.lake.fetch(*(site.lake.root / "models" / stage / f"symbol={key.symbol}" for stage in (*STAGES, *TASKS)))
         done = self.work(site, context, key, config)
         site.lake.publish()
         return done

@@ -206,6 +206,10 @@ class Lake:
         """Directory of a stage's checkpoints and best weights."""
         return self.root / "models" / stage / f"symbol={key.symbol}" / f"horizon={key.horizon_s}"
 
+    def joint_model(self, stage: str, symbol: str) -> Path:
+        """Directory of a joint training of all horizons; the models that come of it are where separate ones would be."""
+        return self.root / "models" / stage / f"symbol={symbol}" / "horizon=all"
+
     def predictions(self, key: ModelKey) -> Path:
         return self.by_model("predictions", key)
 

@@ -3,10 +3,11 @@
 import json
 import tomllib
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uqlob_models.config import StageConfig
+from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, StageConfig
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
@@ -52,14 +53,27 @@ def threshold_settings(profile: Profile, key: Key, _: Provenance | None = None) 
     return f"{version} {printed}" if profile.labels.y_ref == "paper" else version
 
 
-SETTINGS_RULES: dict[str, SettingsFn] = {"book": book_settings, "thresholds": threshold_settings}
+def stage_settings(stage: str, profile: Profile, key: Key, _: Provenance | None = None) -> str:
+    """Joint stages also depend on which horizons are trained together; both heads take the settings of joint fine-tuning."""
+    if profile.training.joint == "none":
+        return profile.settings_version(*REGISTRY[stage].settings)
+    source, recipe = ("encoder", "pretraining") if stage == "encoder" else ("uq_regression", "regression")
+    joint = ("training.joint", f"training.{recipe}.joint_epochs", "evaluation.horizons_s")
+    return profile.settings_version(*REGISTRY[source].settings, *joint)
+
+
+SETTINGS_RULES: dict[str, SettingsFn] = {
+    "book": book_settings,
+    "thresholds": threshold_settings,
+    **{stage: partial(stage_settings, stage) for stage in STAGES},
+}
 
 
 def _keys(setting: str) -> list[str]:
     """A setting, or those of a training stage that change its weights: other checkpoints do not."""
     if not setting.endswith(".*"):
         return [setting]
-    return [f"{setting[:-1]}{field.name}" for field in fields(StageConfig) if field.name != "checkpoint_every"]
+    return [f"{setting[:-1]}{field.name}" for field in fields(StageConfig) if field.name not in NO_EFFECT_ON_WEIGHTS]
 
 
 def _load() -> dict[str, Table]:

@@ -16,15 +16,20 @@ from uqlob_pipeline.models.stages import SERVED_STATE, StagePlan
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
     from uqlob_models.model import UqModel
+    from uqlob_models.prediction import Encode
     from uqlob_models.served_state import ServedState
 
 
-def write_served_state(profile: Profile, plan: StagePlan, dataset: "WindowDataset", members: list["UqModel"]) -> None:
+def write_served_state(
+    profile: Profile, plan: StagePlan, dataset: "WindowDataset", members: list["UqModel"], encode: "Encode | None" = None
+) -> None:
     with atomic_path(plan.directory / SERVED_STATE, hashed=True) as temporary:
-        temporary.write_text(served_state(profile, plan, dataset, members).to_json())
+        temporary.write_text(served_state(profile, plan, dataset, members, encode).to_json())
 
 
-def served_state(profile: Profile, plan: StagePlan, dataset: "WindowDataset", members: list["UqModel"]) -> "ServedState":
+def served_state(
+    profile: Profile, plan: StagePlan, dataset: "WindowDataset", members: list["UqModel"], encode: "Encode | None" = None
+) -> "ServedState":
     # Imported here to keep torch out of the code server.
     from uqlob_models.prediction import predict_classification, predict_regression
     from uqlob_models.recalibration import LiveCalibrator, OnlineCalibrator, choose_settings, recalibrate_with
@@ -32,9 +37,11 @@ def served_state(profile: Profile, plan: StagePlan, dataset: "WindowDataset", me
 
     selection, calibration = (dataset.targets(split, profile.training.head.context) for split in ("selection", "calibration"))
     if members[0].kind == "classification":
-        return ServedState.of(None, predict_classification(members, dataset, calibration).probabilities.max(axis=1))
+        return ServedState.of(
+            None, predict_classification(members, dataset, calibration, encode=encode).probabilities.max(axis=1)
+        )
     targets, timing = np.concatenate([selection, calibration]), timing_of(profile, plan.key)
-    raw = predict_regression(members, dataset, targets).distribution
+    raw = predict_regression(members, dataset, targets, encode=encode).distribution
     y, t, judged = dataset.y[targets], dataset.t_end[targets], np.arange(len(targets)) >= len(selection)
     calibrator = OnlineCalibrator()
     if judged.any():

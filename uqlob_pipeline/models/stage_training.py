@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from uqlob_models.encoders import Encoder
     from uqlob_models.model import UqModel
     from uqlob_models.outcomes import Progress, TrainingResult
+    from uqlob_models.prediction import Encode
 
 LOG_EVERY_S = 20.0
 OnEpoch = Callable[[dict[str, float], int], None]  # metrics of an epoch, number of the ensemble member
@@ -76,7 +77,7 @@ def train_stage_unlocked(
             on_finished(done)
         return done
     dataset = load_windows(lake, profile, plan.inputs, log)
-    windows = _targets(profile, plan, dataset)
+    windows = count_targets(profile, plan, dataset)
     targets = f"{windows['train']} training and {windows['selection']} selection targets"
     ensemble = 1 if plan.objective == "pretraining" else profile.training.ensemble
     results = []
@@ -84,7 +85,7 @@ def train_stage_unlocked(
         title = f"{plan} member {number} of {ensemble}" if ensemble > 1 else str(plan)
         checkpoints = generations(directory / "checkpoints")
         log(f"{title}: {targets}" + ("" if not checkpoints else f", resuming from {checkpoints[0].name}"))
-        progress = _ProgressLog(title, number, profile.training.stage(plan.objective).epochs, log, on_epoch)
+        progress = ProgressLog(title, number, profile.training.stage(plan.objective).epochs, log, on_epoch)
         started = time.monotonic()
         result = train(
             plan.objective,
@@ -98,7 +99,7 @@ def train_stage_unlocked(
         )
         log(f"{title}: {result.metric} {result.best_metric:.4f} in epoch {result.best_epoch}, {time.monotonic() - started:.0f} s")
         results.append(result)
-    record = _write_record(profile, plan, dataset, results, windows)
+    record = write_record(profile, plan, dataset, results, windows)
     if ensemble > 1:
         log(f"{plan}: {record.metric} {record.best_metric:.4f} of the mixture of {ensemble} members")
     if on_finished is not None:
@@ -107,7 +108,7 @@ def train_stage_unlocked(
     return record
 
 
-def _targets(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> dict[str, int]:
+def count_targets(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> dict[str, int]:
     """Number of targets per split, or NotReady if a split has none."""
     size = 0 if plan.objective == "pretraining" else profile.training.head.context
     counts = {split: len(dataset.targets(split, size)) for split in ("train", "selection")}
@@ -120,10 +121,18 @@ def _targets(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> dic
     return counts
 
 
-def _write_record(
-    profile: Profile, plan: StagePlan, dataset: "WindowDataset", results: list["TrainingResult"], windows: dict[str, int]
+def write_record(
+    profile: Profile,
+    plan: StagePlan,
+    dataset: "WindowDataset",
+    results: list["TrainingResult"],
+    windows: dict[str, int],
+    encode: "Encode | None" = None,
 ) -> StageRecord:
-    """Write the history and the figures of a training to its directory; returns its record, to be published."""
+    """Write the history and the figures of a training to its directory; returns its record, to be published.
+
+    `encode` looks up the representations of the validation windows where they were computed before.
+    """
     from uqlob_models.checkpoints import load_members, load_model
     from uqlob_models.learner import choose_device
     from uqlob_models.validation import validate
@@ -139,7 +148,7 @@ def _write_record(
         validation = validate(model, dataset, targets, profile.training)
     if plan.objective == "regression":
         assert isinstance(model, list)
-        validation |= _coverage_bounds(profile, model, dataset, targets)
+        validation |= _coverage_bounds(profile, model, dataset, targets, encode)
     record = StageRecord(
         provenance=plan.provenance,
         weights=weights_version(members),
@@ -151,7 +160,7 @@ def _write_record(
         stopped_early=first.stopped_early,
         windows=windows,
         validation=validation,
-        confusion=_confusion_matrix(model, dataset, targets),
+        confusion=_confusion_matrix(model, dataset, targets, encode),
         directory=plan.directory,
         ensemble=len(members),
         training=plan.training,
@@ -161,17 +170,19 @@ def _write_record(
         temporary.write_text(json.dumps({"device": first.device, "epochs": first.history, **others}, indent=1))
     write_training_plots(record, title=str(plan))
     if isinstance(model, list):
-        write_served_state(profile, plan, dataset, model)
+        write_served_state(profile, plan, dataset, model, encode)
     return record
 
 
-def _coverage_bounds(profile: Profile, model: list["UqModel"], dataset: "WindowDataset", targets: Any) -> dict[str, float]:
+def _coverage_bounds(
+    profile: Profile, model: list["UqModel"], dataset: "WindowDataset", targets: Any, encode: "Encode | None"
+) -> dict[str, float]:
     """The block-bootstrap interval of both coverages on the selection half; nothing where there are too few blocks."""
     from uqlob_models.coverage import NOMINAL_LEVELS, coverage_bounds
     from uqlob_models.prediction import predict_regression
 
     context_y = dataset.context_labels(profile.training.head.shuffle_context_labels, profile.training.test_seed)
-    forecast = predict_regression(model, dataset, targets, context_y=context_y)
+    forecast = predict_regression(model, dataset, targets, context_y=context_y, encode=encode)
     found: dict[str, float] = {}
     for level in NOMINAL_LEVELS.values():
         inside = forecast.distribution.inside(dataset.y[targets], level)
@@ -180,17 +191,19 @@ def _coverage_bounds(profile: Profile, model: list["UqModel"], dataset: "WindowD
     return found
 
 
-def _confusion_matrix(model: "Encoder | list[UqModel]", dataset: "WindowDataset", targets: Any) -> list[list[int]]:
+def _confusion_matrix(
+    model: "Encoder | list[UqModel]", dataset: "WindowDataset", targets: Any, encode: "Encode | None"
+) -> list[list[int]]:
     """Counts by true and predicted class; a regression mean is classified by the label rule."""
     from uqlob_models.metrics import class_of, confusion
     from uqlob_models.prediction import predict_classification, predict_encoder, predict_regression
 
     if not isinstance(model, list):
-        predicted = predict_encoder(model, dataset, targets).probabilities.argmax(axis=1)
+        predicted = predict_encoder(model, dataset, targets, encode).probabilities.argmax(axis=1)
     elif model[0].kind == "classification":
-        predicted = predict_classification(model, dataset, targets).probabilities.argmax(axis=1)
+        predicted = predict_classification(model, dataset, targets, encode=encode).probabilities.argmax(axis=1)
     else:
-        predicted = class_of(predict_regression(model, dataset, targets).mean, dataset.delta[targets])
+        predicted = class_of(predict_regression(model, dataset, targets, encode=encode).mean, dataset.delta[targets])
     counts: list[list[int]] = confusion(dataset.label[targets], predicted).tolist()
     return counts
 
@@ -203,7 +216,7 @@ def training_summary(record: StageRecord) -> dict[str, Any]:
     return {"device": record.history()["device"], "seconds": seconds, "windows_per_second": seen / max(seconds, 1e-9)}
 
 
-class _ProgressLog:
+class ProgressLog:
     """Logs every epoch of a training, and its progress every 20 seconds."""
 
     def __init__(self, title: str, member: int, epochs: int, log: LogFn, on_epoch: OnEpoch | None) -> None:

@@ -102,6 +102,7 @@ class StagePlan:
     provenance: Provenance
     home: Path
     encoder: Path | None
+    number: int = 0  # of the joint training that makes this model; 0: the stage is trained by itself
 
     @property
     def objective(self) -> Objective:
@@ -114,6 +115,8 @@ class StagePlan:
     @property
     def training(self) -> int:
         """The number of the training that is unfinished or would be started next: the finished one is not touched."""
+        if self.number:
+            return self.number
         done = self.finished()
         return 1 if done is None else done.training + 1
 

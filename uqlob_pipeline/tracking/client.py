@@ -1,4 +1,5 @@
-"""The tracking resource: one MLflow experiment per profile, one parent run per model, one child run per stage.
+"""The tracking resource: one MLflow experiment per profile, one parent run per model, one child run per stage, and one run per
+symbol for a joint training of all its horizons.
 
 Everything goes through an outbox file (`tracking/outbox.py`), so an unreachable MLflow neither fails a run nor loses data.
 """
@@ -71,23 +72,25 @@ class Tracking:
     def model(self, key: ModelKey) -> RunIdentity:
         return RunIdentity(str(key), "model", str(key))
 
-    def stage(self, key: ModelKey, stage: str, data_version: str) -> RunIdentity:
-        """The latest training of a stage on this data."""
+    def stage(self, key: ModelKey | str, stage: str, data_version: str) -> RunIdentity:
+        """The latest training of a stage on this data; of a joint stage, which all horizons of a symbol share, by symbol."""
         first = self._training(key, stage, data_version, 1)
         path = self._directory / f"{first.slug}.trainings"
         return self._training(key, stage, data_version, int(path.read_text()) if path.is_file() else 1)
 
-    def _training(self, key: ModelKey, stage: str, data_version: str, number: int) -> RunIdentity:
-        name = f"{key} {stage}" if number == 1 else f"{key} {stage} ({number})"
-        return RunIdentity(name, stage, str(key), data_version, self.model(key), number)
+    def _training(self, key: ModelKey | str, stage: str, data_version: str, number: int) -> RunIdentity:
+        title = f"{key} {stage.replace('_', ' ')}" if isinstance(key, str) else f"{key} {stage}"
+        name = title if number == 1 else f"{title} ({number})"
+        parent = None if isinstance(key, str) else self.model(key)
+        return RunIdentity(name, stage, str(key), data_version, parent, number)
 
-    def stage_in_use(self, key: ModelKey, stage: str, data_version: str, version: str) -> RunIdentity:
+    def stage_in_use(self, key: ModelKey | str, stage: str, data_version: str, version: str) -> RunIdentity:
         """The training that made the model of this version: the latest is another one while a fresh training is unfinished."""
         latest = self.stage(key, stage, data_version)
         trainings = (self._training(key, stage, data_version, number) for number in range(latest.training, 0, -1))
         return next((identity for identity in trainings if self.is_complete(identity, version)), latest)
 
-    def new_training(self, key: ModelKey, stage: str, data_version: str) -> RunIdentity:
+    def new_training(self, key: ModelKey | str, stage: str, data_version: str) -> RunIdentity:
         """Count a fresh training on the same data: it gets its own run, also when it is resumed."""
         latest = self.stage(key, stage, data_version)
         with atomic_path(self._directory / f"{replace(latest, training=1).slug}.trainings") as temporary:

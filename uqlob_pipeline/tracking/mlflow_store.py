@@ -143,7 +143,7 @@ class Store:
             if entry.get("state"):
                 paths["state"] = str(self.lake.root / entry["state"])
             version = register(self.client, run_id, {**entry, **paths})
-            self._log_tags(run_id, {"uqlob.registered_model": f"{entry['name']} version {version}"})
+            self._log_tags(run_id, {f"uqlob.registered_model{entry.get('task', '')}": f"{entry['name']} version {version}"})
 
     def _apply_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         if entry.get("why"):

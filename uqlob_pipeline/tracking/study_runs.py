@@ -7,8 +7,9 @@ from pathlib import Path
 from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.study.rows import ROWS, StudyRowDone
-from uqlob_pipeline.tracking.asset_runs import Origin, model_params
+from uqlob_pipeline.tracking.asset_runs import model_params
 from uqlob_pipeline.tracking.client import Tracking, now_ms
+from uqlob_pipeline.tracking.origin import Origin
 from uqlob_pipeline.tracking.outbox import RunIdentity
 
 

@@ -11,7 +11,7 @@ from uqlob_pipeline.defs.thumbnails import as_markdown
 from uqlob_pipeline.lake.layout import ModelKey
 from uqlob_pipeline.report.model_figures import economics_figures, write_figures
 from uqlob_pipeline.tracking import asset_runs
-from uqlob_pipeline.tracking.asset_runs import Origin
+from uqlob_pipeline.tracking.origin import Origin
 
 
 @table_asset("trades", kinds={"numpy", "parquet"}, tags=FITTED, check_specs=TRADES_CHECKS)

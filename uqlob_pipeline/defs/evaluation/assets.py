@@ -29,7 +29,7 @@ from uqlob_pipeline.models.predictions import write_predictions
 from uqlob_pipeline.report.build import REPORT_PATH, write_report
 from uqlob_pipeline.report.model_figures import evaluation_figures, multiplier_figure, write_figures
 from uqlob_pipeline.tracking import asset_runs
-from uqlob_pipeline.tracking.asset_runs import Origin
+from uqlob_pipeline.tracking.origin import Origin
 
 
 @table_asset("predictions", kinds={"pytorch", "parquet"}, pool=GPU, check_specs=PREDICTIONS_CHECKS)

@@ -12,7 +12,8 @@ from uqlob_pipeline.defs.materialization import Done
 from uqlob_pipeline.defs.table_assets import Site, table_asset
 from uqlob_pipeline.lake.layout import AssetDay
 from uqlob_pipeline.tables import features
-from uqlob_pipeline.tracking.asset_runs import Origin, fit_written
+from uqlob_pipeline.tracking.asset_runs import fit_written
+from uqlob_pipeline.tracking.origin import Origin
 
 KINDS = {"duckdb", "parquet"}
 FITTED = {"fitted_on": "training-days"}

@@ -14,7 +14,8 @@ from uqlob_pipeline.lake.layout import AssetDay
 from uqlob_pipeline.report.model_figures import write_dataset_figures
 from uqlob_pipeline.tables import labels
 from uqlob_pipeline.tables.dataset_profile import write_dataset_profile
-from uqlob_pipeline.tracking.asset_runs import Origin, dataset_written, fit_written
+from uqlob_pipeline.tracking.asset_runs import dataset_written, fit_written
+from uqlob_pipeline.tracking.origin import Origin
 
 KINDS = {"duckdb", "parquet"}
 

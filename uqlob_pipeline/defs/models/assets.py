@@ -1,20 +1,26 @@
 """The models group: the encoder pretrained on the three-class label, and the two heads fine-tuned on it.
 
-The work is in `uqlob_pipeline.models.stage_training`, the MLflow side in `uqlob_pipeline.tracking.asset_runs`. torch and MLflow
-are imported in the run's process only.
+The work is in `uqlob_pipeline.models.stage_training` and `joint_stage_training`, the MLflow side in
+`uqlob_pipeline.tracking.training_runs` and `joint_runs`. torch and MLflow are imported in the run's process only.
 """
 
+from dataclasses import replace
 from typing import Any, cast
 
 import dagster as dg
 from pydantic import Field
 
-from uqlob_pipeline.defs.materialization import Done
-from uqlob_pipeline.defs.models.checks import stage_check_specs, stage_checks
+from uqlob_pipeline.defs.materialization import Done, events_so_far, log_unless_known
+from uqlob_pipeline.defs.models.checks import checks_of_horizons, stage_check_specs, stage_checks
+from uqlob_pipeline.defs.partitions import model_partition_key
 from uqlob_pipeline.defs.table_assets import GPU, Site, table_asset
 from uqlob_pipeline.lake.layout import ModelKey
+from uqlob_pipeline.lake.table_registry import REGISTRY
+from uqlob_pipeline.models.joint_stages import JointPlan, plan_joint
 from uqlob_pipeline.models.stages import STAGES, Stage, StagePlan, StageRecord, plan_stage
-from uqlob_pipeline.tracking.asset_runs import Origin, train_tracked
+from uqlob_pipeline.tracking.joint_runs import train_joint_tracked
+from uqlob_pipeline.tracking.origin import Origin
+from uqlob_pipeline.tracking.training_runs import train_tracked
 
 
 class StageRun(dg.Config):
@@ -60,14 +66,45 @@ def stage_metadata(plan: StagePlan, record: StageRecord, url: str | None) -> dic
     }
 
 
+def starts_afresh(context: dg.AssetExecutionContext, config: StageRun, plan: StagePlan | JointPlan) -> bool:
+    """Whether to train from the first step: not in a retry, nor in a re-execution of a run that was cut short."""
+    again = context.run.get_parent_run_id() is not None and plan.is_unfinished
+    return config.fresh and context.retry_number == 0 and not again
+
+
 def train_stage(site: Site, context: dg.AssetExecutionContext, key: ModelKey, config: StageRun) -> Done:
     stage = cast(Stage, context.asset_key.to_user_string())
+    if site.profile.training.joint == "horizons":
+        return train_jointly(site, context, key, stage, config)
     plan = plan_stage(site.lake, site.profile, key, stage)
-    again = context.run.get_parent_run_id() is not None and plan.is_unfinished  # a re-execution of a run that was cut short
-    fresh = config.fresh and context.retry_number == 0 and not again
+    fresh = starts_afresh(context, config, plan)
     record, url = train_tracked(site.tracking, site.lake, plan, Origin.of(context), fresh=fresh, log=context.log.info)
     checks = stage_checks(site.lake, site.profile, stage, key.symbol, record)
     return Done(record.provenance, stage_metadata(plan, record, url), checks=checks, version=record.version)
+
+
+def train_jointly(site: Site, context: dg.AssetExecutionContext, key: ModelKey, stage: Stage, config: StageRun) -> Done:
+    """Train the stage for all horizons of the symbol, and log the materialisation of every partition that comes with this one."""
+    plan = plan_joint(site.lake, site.profile, key.symbol, stage)
+    read_at = events_so_far(context)
+    others = [f"{task.stage} {task.key.horizon_s}s" for task in plan.tasks if (task.stage, task.key) != (stage, key)]
+    context.log.info(f"{key} {stage} is trained together with {', '.join(others)}: these come with it")
+    both_heads = stage == "uq_classification" and dg.AssetKey("uq_regression") in context.job_def.asset_layer.selected_asset_keys
+    fresh = starts_afresh(context, config, plan) and not both_heads  # the other head's step trains both
+    records, url = train_joint_tracked(site.tracking, site.lake, plan, Origin.of(context), fresh=fresh, log=context.log.info)
+    together = ", ".join(f"{horizon} s" for horizon in site.profile.evaluation.horizons_s)
+    found = {}
+    for task, record in zip(plan.tasks, records, strict=True):
+        checks = stage_checks(site.lake, site.profile, task.stage, key.symbol, record)
+        metadata = {"trained together": together, **stage_metadata(task, record, url)}
+        upstream = {source.table: record.provenance.data_version for source in REGISTRY[task.stage].inputs}
+        found[task.stage, task.key] = Done(record.provenance, metadata, upstream, checks, record.version)
+    site.lake.publish()
+    own = found.pop((stage, key))
+    for (other, other_key), done in found.items():
+        log_unless_known(context, other, model_partition_key(other_key), done, read_at)
+    same_stage = {key.horizon_s: own} | {other.horizon_s: done for (task, other), done in found.items() if task == stage}
+    return replace(own, checks=checks_of_horizons(same_stage))
 
 
 ASSETS = [

@@ -8,7 +8,7 @@ import numpy as np
 from uqlob_models.coverage import NOMINAL_LEVELS, RULE, coverage_verdict
 from uqlob_models.metrics import prior_matched_f1
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.defs.materialization import CheckOutcome
+from uqlob_pipeline.defs.materialization import CheckOutcome, Done
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import why_stale
 from uqlob_pipeline.models.stages import Stage, StageRecord
@@ -43,6 +43,24 @@ def stage_checks(lake: Lake, profile: Profile, stage: Stage, symbol: str, record
     outcomes.append(_coverage(record) if stage == "uq_regression" else _better_than_guessing(record))
     outcomes.append(_attention_is_used(profile, record) if stage == "encoder" else _context_is_used(profile, record))
     return outcomes
+
+
+def checks_of_horizons(done: dict[int, Done]) -> list[CheckOutcome]:
+    """The checks of horizons that were trained together, each once: failed if it failed at any horizon, with each named."""
+    outcomes: dict[str, dict[int, CheckOutcome]] = {}
+    for horizon, one in sorted(done.items()):
+        for outcome in one.checks:
+            outcomes.setdefault(outcome.name, {})[horizon] = outcome
+    return [
+        CheckOutcome(
+            name,
+            all(outcome.passed for outcome in of_horizon.values()),
+            "; ".join(f"{horizon} s: {outcome.description}" for horizon, outcome in of_horizon.items()),
+            WARN,
+            {f"{what} {horizon} s": value for horizon, outcome in of_horizon.items() for what, value in outcome.metadata.items()},
+        )
+        for name, of_horizon in outcomes.items()
+    ]
 
 
 def _fits_current(lake: Lake, profile: Profile, symbol: str) -> CheckOutcome:

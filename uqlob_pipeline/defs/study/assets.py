@@ -8,7 +8,7 @@ from uqlob_pipeline.defs.table_assets import GPU, Site, table_asset
 from uqlob_pipeline.lake.layout import StudyKey
 from uqlob_pipeline.models.study.rows import ROWS, write_study_row
 from uqlob_pipeline.tracking import study_runs
-from uqlob_pipeline.tracking.asset_runs import Origin
+from uqlob_pipeline.tracking.origin import Origin
 
 
 @table_asset(ROWS, kinds={"pytorch", "scikitlearn", "parquet", "mlflow"}, pool=GPU)

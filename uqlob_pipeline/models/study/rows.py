@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from uqlob_models.config import fingerprint
+from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, fingerprint
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.study import StudyError, Variant, read_variants
 from uqlob_pipeline.lake.atomic_files import write_parquet
@@ -71,8 +71,9 @@ def row_provenance(lake: Lake, profile: Profile, variant: Variant, key: StudyKey
     inputs = gather_inputs(lake, profile, key.model, ALL_SPLITS, needed_by=f"{ROWS} of {key}")
     config = asdict(variant.training_config(profile.training, profile.study.mode, key.seed))
     for stage in ("pretraining", "regression", "classification"):
-        del config[stage]["checkpoint_every"]
-    for name in ("device", "compile"):
+        for name in NO_EFFECT_ON_WEIGHTS:
+            del config[stage][name]
+    for name in ("device", "compile", "joint"):  # the study trains each horizon apart, whatever the DAG does
         del config[name]
     own = variant.model_dump(mode="json", exclude={"title", "order", "table", "training", "optional"})
     evaluation = profile.settings_version(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uqlob_models.config import TrainingConfig, fingerprint
+from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, TrainingConfig, fingerprint
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.inputs import LogFn
@@ -60,7 +60,7 @@ def _home(lake: Lake, key: ModelKey) -> Path:
 
 def _identity(training_days: "WindowDataset", config: TrainingConfig) -> str:
     settings: dict[str, Any] = asdict(config)
-    stage = {name: value for name, value in settings["pretraining"].items() if name != "checkpoint_every"}
+    stage = {name: value for name, value in settings["pretraining"].items() if name not in NO_EFFECT_ON_WEIGHTS}
     kept = {name: settings[name] for name in ("encoder", "seed", "bf16", "store_dtype")}
     return fingerprint({**kept, "stage": stage, "data": training_days.data_version()})
 

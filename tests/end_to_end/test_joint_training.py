@@ -1,0 +1,239 @@
+"""`training.joint = "horizons"` on a real Dagster instance: one training for two horizons, and everything after it as before."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import torch
+
+from tests.end_to_end import tiny_market
+from tests.end_to_end.conftest import copy_of
+from tests.end_to_end.tiny_market import SYMBOL, run
+from uqlob_models.checkpoints import load_model
+from uqlob_models.joint_training import load_joint
+from uqlob_models.outcomes import TrainingInterrupted
+from uqlob_pipeline.cli.execution import materialize_choice
+from uqlob_pipeline.cli.planning import Choice, by_process, legs, planned_runs, runs_for
+from uqlob_pipeline.config.profile import Profile, load_profile
+from uqlob_pipeline.defs.build_defs import build_defs
+from uqlob_pipeline.defs.partitions import model_partition_key
+from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.staleness import version_on_disk, why_stale
+from uqlob_pipeline.models import joint_stage_training
+from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
+from uqlob_pipeline.models.joint_stages import plan_joint
+from uqlob_pipeline.models.stages import STAGES, Stage, StageRecord, read_record
+from uqlob_pipeline.tracking.client import Tracking
+from uqlob_pipeline.tracking.joint_runs import train_joint_tracked
+from uqlob_pipeline.tracking.origin import Origin
+
+FIVE, TEN = KEYS = [ModelKey(SYMBOL, horizon) for horizon in (5, 10)]
+HEADS = ("uq_regression", "uq_classification")
+ORIGIN = Origin("run", "partition", "uq_regression")
+AFTER = tiny_market.BY_MODEL[3:]
+
+
+def joint_profile(directory: Path, **changes: str) -> Profile:
+    """The tiny profile with two horizons, trained together; `changes` replace lines by others."""
+    text = tiny_market.write_profile(directory).read_text().replace("horizons_s = [5]", "horizons_s = [5, 10]")
+    text = text.replace('[training]\ndevice = "cpu"', '[training]\ndevice = "cpu"\njoint = "horizons"')
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new)
+    path = directory / f"joint-{len(list(directory.glob('joint-*')))}.toml"
+    path.write_text(text)
+    return load_profile(str(path))
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    return joint_profile(tmp_path_factory.mktemp("profile"))
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory, profile: Profile, instance: dg.DagsterInstance) -> Lake:
+    lake = Lake(tmp_path_factory.mktemp("ingested"))
+    tiny_market.simulate(lake)
+    tiny_market.ingest(lake, profile, instance)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, ingested: Lake, profile: Profile, instance: dg.DagsterInstance
+) -> tuple[Lake, dg.ExecuteInProcessResult]:
+    """All stages, requested for 5 s alone."""
+    lake = copy_of(ingested, tmp_path_factory.mktemp("trained") / "lake")
+    return lake, run(lake, profile, instance, *STAGES, partition=model_partition_key(FIVE))
+
+
+def records(lake: Lake, *stages: Stage) -> dict[tuple[str, ModelKey], StageRecord]:
+    found = {(stage, key): read_record(lake.model(stage, key)) for stage in stages or STAGES for key in KEYS}
+    return {name: record for name, record in found.items() if record is not None}
+
+
+def contents(lake: Lake) -> dict[str, bytes]:
+    """Every published file of the models."""
+    paths = [*lake.root.glob("models/uq_*/*/*/model.json"), *lake.root.glob("models/uq_*/*/*/*/served_state.json")]
+    return {str(path.relative_to(lake.root)): path.read_bytes() for path in paths}
+
+
+def test_one_horizon_brings_every_other_with_its_own_metadata_and_version(trained, instance):
+    lake, result = trained
+    assert result.success
+    made = records(lake)
+    assert set(made) == {(stage, key) for stage in STAGES for key in KEYS}
+    for (stage, key), record in made.items():
+        event = instance.get_latest_data_version_record(dg.AssetKey(stage), partition_key=model_partition_key(key))
+        shown = event.asset_materialization
+        assert event.run_id == result.run_id
+        assert shown.tags["dagster/data_version"] == record.version
+        assert shown.metadata["trained together"].value == "5 s, 10 s"
+        assert shown.metadata["weights"].value == str(record.best)
+    assert len({record.version for record in made.values()}) == len(made)
+    logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert any("encoder is trained together with encoder 10s: these come with it" in line for line in logged)
+
+
+def test_the_other_horizons_tell_dagster_the_same_inputs_as_the_requested_one(trained, instance):
+    def tags(key: ModelKey) -> set[str]:
+        found = instance.get_latest_data_version_record(dg.AssetKey("uq_regression"), partition_key=model_partition_key(key))
+        return {tag for tag in found.asset_materialization.tags if "input" in tag}
+
+    assert tags(TEN) == tags(FIVE) != set()
+
+
+def test_each_model_is_the_joint_model_at_its_horizon(trained, profile):
+    lake, _ = trained
+    plan = plan_joint(lake, profile, SYMBOL, "uq_regression")
+    joint = load_joint(plan.directory_of(1) / "best")
+    for (stage, key), record in records(lake, *HEADS).items():
+        saved = load_model(record.best)
+        expected = joint.at(key.horizon_s, saved.y_ref, stage.removeprefix("uq_"))
+        assert all(torch.equal(value, expected.state_dict()[name]) for name, value in saved.model.state_dict().items())
+
+
+def test_what_reads_the_models_does_not_ask_how_they_were_trained(trained, profile, instance, tmp_path):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    for key in KEYS:
+        assert run(lake, profile, instance, *AFTER, partition=model_partition_key(key)).success
+        assert not any(why_stale(lake, profile, table, key) for table in tiny_market.BY_MODEL)
+    runs = Tracking(lake, profile).store().search({"uqlob.kind": "joint_heads"})
+    assert [found.info.run_name for found in runs] == [f"{SYMBOL} joint heads"]
+    assert {"5s/regression/test/nlpd", "10s/classification/test/macro_f1"} & set(runs[0].data.metrics)
+    assert {name for name in runs[0].data.tags if name.startswith("uqlob.registered_model")} == {
+        f"uqlob.registered_model.{key.horizon_s}s.{head.removeprefix('uq_')}" for key in KEYS for head in HEADS
+    }
+
+
+def stop_after(steps: int) -> Callable[[], bool]:
+    count = iter(range(1000))
+    return lambda: next(count) >= steps
+
+
+def test_stopped_or_killed_anywhere_it_ends_in_the_same_bytes(trained, profile, tmp_path, monkeypatch):
+    undisturbed = contents(trained[0])
+    lake = copy_of(trained[0], tmp_path / "lake")
+    for stage in (*HEADS, "joint_heads"):
+        shutil.rmtree(lake.root / "models" / stage)
+    with pytest.raises(TrainingInterrupted):
+        train_joint_unlocked(lake, profile, plan_joint(lake, profile, SYMBOL, "uq_regression"), log=print, stop=stop_after(4))
+    assert not records(lake, *HEADS)
+
+    publish = joint_stage_training.publish
+    published: list[StageRecord] = []
+
+    def killed_after_two(record: StageRecord) -> None:
+        if len(published) == 2:
+            raise KeyboardInterrupt
+        published.append(record)
+        publish(record)
+
+    lines: list[str] = []
+    interrupted = plan_joint(lake, profile, SYMBOL, "uq_regression")
+    with monkeypatch.context() as patch:
+        patch.setattr(joint_stage_training, "publish", killed_after_two)
+        with pytest.raises(KeyboardInterrupt):
+            train_joint_unlocked(lake, profile, interrupted, log=lines.append)
+    assert any("resuming from step-" in line for line in lines)
+    plan = plan_joint(lake, profile, SYMBOL, "uq_classification")
+    assert plan.finished() is None
+    assert plan.is_unfinished
+    train_joint_unlocked(lake, profile, plan, log=print)
+    assert contents(lake) == undisturbed
+    assert not plan_joint(lake, profile, SYMBOL, "uq_classification").is_unfinished
+
+
+def test_a_fresh_training_replaces_every_horizon_and_has_its_own_run(trained, profile, tmp_path):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    before = records(lake, *HEADS)
+    tracking = Tracking(lake, profile)
+    train_joint_tracked(tracking, lake, plan_joint(lake, profile, SYMBOL, "uq_regression"), ORIGIN, fresh=True, log=print)
+    after = records(lake, *HEADS)
+    assert {record.training for record in after.values()} == {2}
+    assert {name: record.weights for name, record in after.items()} == {name: record.weights for name, record in before.items()}
+    names = {found.info.run_name for found in tracking.store().search({"uqlob.kind": "joint_heads"})}
+    assert names == {f"{SYMBOL} joint heads (2)"} or names == {f"{SYMBOL} joint heads", f"{SYMBOL} joint heads (2)"}
+    lines: list[str] = []
+    again = plan_joint(lake, profile, SYMBOL, "uq_classification")
+    train_joint_tracked(tracking, lake, again, ORIGIN, fresh=False, log=lines.append)
+    assert any("trained already" in line for line in lines)
+
+
+def stale(lake: Lake, profile: Profile) -> set[tuple[str, int]]:
+    return {(stage, key.horizon_s) for stage in STAGES for key in KEYS if why_stale(lake, profile, stage, key)}
+
+
+def test_a_changed_setting_makes_every_horizon_stale_that_it_changes(trained, profile, tmp_path):
+    lake, _ = trained
+    heads = {(stage, key.horizon_s) for stage in HEADS for key in KEYS}
+    every = {(stage, key.horizon_s) for stage in STAGES for key in KEYS}
+    assert stale(lake, profile) == set()
+    section = "[training.{}]\nepochs = 2"
+    regression = {"epochs": (section.format("regression"), section.format("regression").replace("2", "3"))}
+    classification = {"epochs": (section.format("classification"), section.format("classification").replace("2", "3"))}
+    assert stale(lake, joint_profile(tmp_path, **regression)) == heads
+    assert stale(lake, joint_profile(tmp_path, **classification)) == set()  # a joint fine-tuning takes those of regression
+    assert stale(lake, joint_profile(tmp_path, seed=("[training]\n", "[training]\nseed = 7\n"))) == every
+    assert stale(lake, joint_profile(tmp_path, joint=('joint = "horizons"', 'joint = "none"'))) == every
+    alone = joint_profile(tmp_path, horizons=("[evaluation]\nhorizons_s = [5, 10]", "[evaluation]\nhorizons_s = [5]"))
+    assert {name for name in stale(lake, alone) if name[1] == 5} == {(stage, 5) for stage in STAGES}
+
+
+def test_settings_of_separate_training_have_the_version_they_had(tmp_path):
+    profile = load_profile(str(tiny_market.write_profile(tmp_path)))
+    from uqlob_pipeline.lake.table_registry import REGISTRY
+
+    for stage in STAGES:
+        table = REGISTRY[stage]
+        assert table.settings_version(profile, FIVE) == profile.settings_version(*table.settings)
+
+
+def test_one_run_per_symbol_is_planned_and_one_process(ingested, profile):
+    (leg,) = [leg for leg in legs(Choice()) if leg[0].name == "encoder"]
+    runs = runs_for(leg, ingested, profile, Choice())
+    assert len(runs) == 2
+    assert [len(together) for together in by_process(runs, profile)] == [2]
+    first, _, of = next(planned_runs(leg, ingested, profile, Choice()))
+    assert of == 1
+    assert first.tables == list(STAGES)
+    assert first.title == f"{', '.join(STAGES)}: {SYMBOL} 5s (with 10 s, which are trained together with it)"
+
+
+def test_the_terminal_makes_everything_and_then_finds_it_current(ingested, profile, tmp_path):
+    lake = copy_of(ingested, tmp_path / "lake")
+    lines: list[str] = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        made = materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance)
+        trainings = [found for found in instance.get_runs() if dg.AssetKey("encoder") in (found.asset_selection or ())]
+        assert len(trainings) == 1
+        assert made > 3
+        assert (lake.report / "index.html").exists()
+        shown = instance.get_latest_data_version_record(dg.AssetKey("encoder"), partition_key=model_partition_key(TEN))
+        assert shown.asset_materialization.tags["dagster/data_version"] == version_on_disk(lake, "encoder", TEN)
+        assert materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance) == 0
+    history = json.loads((read_record(lake.model("uq_regression", TEN)).directory / "history.json").read_text())
+    assert "validation/nlpd" in history["epochs"][-1]

@@ -1,0 +1,90 @@
+"""The MLflow run of a joint training: one per symbol, with the epochs, models and scores of every horizon and output."""
+
+import json
+
+from uqlob_models.config import fingerprint
+from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
+from uqlob_pipeline.models.joint_stages import TASKS, JointPlan, JointStage, joint_data_version
+from uqlob_pipeline.models.stage_training import ALREADY
+from uqlob_pipeline.models.stages import HISTORY, OBJECTIVE, Stage, StageRecord, read_record, training_lock
+from uqlob_pipeline.tracking.client import OUTBOX, TrackedRun, Tracking, now_ms
+from uqlob_pipeline.tracking.origin import Origin
+from uqlob_pipeline.tracking.outbox import RunIdentity
+from uqlob_pipeline.tracking.training_runs import log_epoch, log_epochs, log_inputs, log_model
+
+
+def task_prefix(key: ModelKey, stage: Stage) -> str:
+    """Where a horizon and output stand in a joint run, as in its validation metrics: `5s/regression/`."""
+    return f"{key.horizon_s}s/{OBJECTIVE[stage]}/"
+
+
+def version_of(records: list[StageRecord]) -> str:
+    """Changes when any of the models of a joint training does."""
+    return fingerprint({"versions": [record.version for record in records]})
+
+
+def joint_in_use(tracking: Tracking, lake: Lake, symbol: str, stage: JointStage) -> RunIdentity | None:
+    """The run of the joint training that made the models in use; None where one of them is missing."""
+    keys = [ModelKey(symbol, horizon) for horizon in tracking.profile.evaluation.horizons_s]
+    found = {f"{key} {task}": read_record(lake.model(task, key)) for task in TASKS[stage] for key in keys}
+    records = {name: record for name, record in found.items() if record is not None}
+    if len(records) < len(found):
+        return None
+    version = joint_data_version({name: record.provenance.data_version for name, record in records.items()})
+    return tracking.stage_in_use(symbol, stage, version, version_of(list(records.values())))
+
+
+def train_joint_tracked(
+    tracking: Tracking, lake: Lake, plan: JointPlan, origin: Origin, *, fresh: bool, log: LogFn
+) -> tuple[list[StageRecord], str | None]:
+    """Train all horizons of a symbol and log them to one MLflow run; returns the records by task and the link to the run.
+
+    A resumed training continues its run. A finished training is not repeated, and logged again only if its upload is incomplete.
+    """
+    with training_lock(lake, plan.home, log):
+        done = plan.finished()
+        identity = tracking.stage(plan.symbol, plan.stage, plan.data_version)
+        if done is not None and not (fresh or plan.is_unfinished) and tracking.is_complete(identity, version_of(done)):
+            log(f"{plan}: {ALREADY.format(version=done[0].version)}")
+            return done, tracking.url(identity)
+        tracking.flush_pending(log)
+        if fresh and (done is not None or plan.is_unfinished):
+            identity = tracking.new_training(plan.symbol, plan.stage, plan.data_version)
+        repetition = f"-{identity.training}" if identity.training > 1 else ""
+        outbox = plan.home / f"{plan.data_version}{repetition}-{OUTBOX}"
+        with tracking.start_run(identity, outbox, log) as run:
+            run.tags(origin.tags(tracking, plan.tasks[0].provenance) | {"data_version": plan.data_version})
+            horizons = [task for task in plan.tasks if task.stage == plan.tasks[0].stage]
+            seconds = ", ".join(str(task.key.horizon_s) for task in horizons)
+            log_inputs(run, lake, horizons, {"symbol": plan.symbol, "horizons_s": seconds, "head": plan.stage})
+            # As for a single stage: the entries are in the outbox before the first model is published.
+            records = train_joint_unlocked(
+                lake,
+                tracking.profile,
+                plan,
+                fresh=fresh,
+                log=log,
+                on_epoch=lambda epoch, member: log_epoch(run, epoch, member),
+                on_finished=lambda finished: log_finished_joint(run, plan, finished),
+            )
+        tracking.mark_complete(run, version_of(records))
+        return records, run.url
+
+
+def log_finished_joint(run: TrackedRun, plan: JointPlan, records: list[StageRecord]) -> None:
+    """All epochs, and the final metrics, files and registered models of every task."""
+    history = plan.directory_of(records[0].training) / HISTORY
+    ended, content = int(history.stat().st_mtime * 1000), json.loads(history.read_text())
+    log_epochs(run, [content["epochs"], *content["others"]], ended)
+    outcome: dict[str, float] = {"best/epoch": records[0].best_epoch, "steps": records[0].steps}
+    for task, record in zip(plan.tasks, records, strict=True):
+        prefix = task_prefix(task.key, task.stage)
+        outcome[f"{prefix}best/{record.metric}"] = record.best_metric
+        outcome |= {f"{prefix}windows/{split}": count for split, count in record.windows.items()}
+    run.metrics(outcome, time=ended)
+    run.tags({"uqlob.version": version_of(records), "uqlob.device": content["device"]})
+    for task, record in zip(plan.tasks, records, strict=True):
+        log_model(run, task, record, task_prefix(task.key, task.stage))
+    run.add("end", status="FINISHED", why="", time=now_ms())
