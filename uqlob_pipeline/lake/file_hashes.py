@@ -8,18 +8,27 @@ of the same file take turns with both steps.
 
 import hashlib
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 SUFFIX = ".blake2b"
 KEPT = 2  # the next version and the present one
-FETCHERS: dict[Path, Callable[[Path], None]] = {}  # by root of local files: brings the bytes of a file that is still in a store
+
+
+class Fetcher(Protocol):
+    """Brings the bytes of local files that are still in a store; `fetch_again` once more, if they are of the store."""
+
+    def fetch(self, *paths: Path) -> None: ...
+
+    def fetch_again(self, path: Path) -> bool: ...
+
+
+FETCHERS: dict[Path, Fetcher] = {}  # by root of local files
 
 
 class DamagedFile(Exception):
@@ -55,19 +64,23 @@ def verified(path: Path) -> Path:
     """The path of a file whose bytes are those that were written, or DamagedFile.
 
     A file is hashed once per process, unless it changed since. A file without a recorded hash, of an older version of this
-    project, passes; `uqlob status --deep` lists such files. The bytes of a file of a store are fetched first.
+    project, passes; `uqlob status --deep` lists such files. The bytes of a file of a store are fetched first, and once more if
+    this machine's copy is damaged.
     """
-    for root, fetch in list(FETCHERS.items()):
-        if path.is_relative_to(root):
-            fetch(path)
+    fetchers = [fetcher for root, fetcher in list(FETCHERS.items()) if path.is_relative_to(root)]
+    for fetcher in fetchers:
+        fetcher.fetch(path)
     while recorded := tuple(recorded_hashes(path)):
         stat = os.stat(path)
         try:
             _require(path, recorded, (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino))
             break
         except DamagedFile:
-            if tuple(recorded_hashes(path)) == recorded:
-                raise  # otherwise it was written again after its hashes were read
+            if tuple(recorded_hashes(path)) != recorded:
+                continue  # it was written again after its hashes were read
+            if not any(fetcher.fetch_again(path) for fetcher in fetchers):
+                raise
+            fetchers = []  # a copy of this machine may be damaged; if the next one is as well, the store's is
     return path
 
 

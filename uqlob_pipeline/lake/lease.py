@@ -59,7 +59,7 @@ def acquire(
         state = f"{held[-1] if held else ''} {content!r}"
         if state != seen:
             if not seen and log is not None and content != FREE:
-                log(f"{json.loads(content)['holder']} holds {prefix.strip('/')}; waiting for it")
+                log(f"{_holder(content)} holds {prefix.strip('/')}; waiting for it")
             seen, since = state, clock()
         if content == FREE or clock() - since > expired_s:
             number = int(held[-1].rpartition("/")[2]) + 1 if held else 1
@@ -80,6 +80,13 @@ def _content(store: Store, key: str) -> bytes:
         return store.read(key)
     except FileNotFoundError:  # cleared away by the next holder: not free
         return json.dumps({"holder": "another process"}).encode()
+
+
+def _holder(content: bytes) -> str:
+    """Who holds a lock, if its object says it: whatever it holds, it is waited for until it expires."""
+    with suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(content)["holder"])
+    return "another process"
 
 
 def _mark() -> bytes:

@@ -69,6 +69,11 @@ class ObjectCache:
             with suppress(OSError):  # a copy is only faster
                 os.link(source, cached)
 
+    def evict(self, stored: StoredObject) -> None:
+        """Forget an object, so that it is fetched again."""
+        for kind in ("", ".footer"):
+            self._path(stored, kind).unlink(missing_ok=True)
+
     def trim(self) -> None:
         """Evict what was not linked for longest until the rest fits."""
         entries = []

@@ -14,6 +14,10 @@ def open_store(url: str) -> Store:
     """The store of a URL, once it is known to keep the contract."""
     scheme, _, rest = url.partition("://")
     store: Store
+    if "@" in rest.partition("/")[0]:  # not repeated: it would be a secret in a log
+        raise StoreRefused(
+            "the address of a store holds no user and no keys: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     if scheme == "s3" and rest.strip("/"):
         store = S3ObjectStore(url)
     elif scheme == "file" and rest.startswith("/"):

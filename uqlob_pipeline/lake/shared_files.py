@@ -80,6 +80,17 @@ class SharedFiles:
                 for key, placed in threads.map(self._bring, absent):
                     self.placed[key] = placed
 
+    def fetch_again(self, path: Path) -> bool:
+        """Fetch a file and the record of its hash anew, past the machine's cache; False where the file was made here."""
+        with self._lock:
+            keys = [self._key(path), self._key(hash_record(path))]
+            if self._changed(keys[0]) or not all(key in self.placed for key in keys):
+                return False
+            for key in keys:
+                self.cache.evict(self.placed[key].stored)
+                _, self.placed[key] = self._bring(key)
+            return True
+
     def dump_hash(self, dump: Path) -> str:
         """The hash that was recorded for this version of a dump; of a dump that came by other means it is recorded now."""
         key = self._key(dump)

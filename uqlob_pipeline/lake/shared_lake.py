@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
 from uqlob_pipeline.lake.shared_files import SharedFiles
-from uqlob_pipeline.lake.store import LogFn, StoreError, is_url
+from uqlob_pipeline.lake.store import LogFn, StoreError, StoreRefused, is_url
 
 SCRATCH, SCRATCH_GB = "UQLOB_SCRATCH", "UQLOB_SCRATCH_GB"
 DEFAULT_GB = 20.0
@@ -110,14 +111,25 @@ def _publish_regularly(files: SharedFiles, ended: threading.Event, log: LogFn | 
 
 def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False) -> SharedFiles:
     scratch = scratch_of(url)
+    _make_private(scratch)
     views = scratch / "views"
     _sweep(views)
     cache = ObjectCache(scratch / "objects", int(float(os.environ.get(SCRATCH_GB) or DEFAULT_GB) * 1e9))
     store = like.store if like is not None else open_store(url)
     root = views / f"{file_mark()}.{next(_numbers)}"
     files = SharedFiles(store, cache, root, scratch / "windows", verify_small=verify_small)
-    FETCHERS[files.root] = files.fetch
+    FETCHERS[files.root] = files
     return files
+
+
+def _make_private(scratch: Path) -> None:
+    """Whoever can write there decides what is read instead of the store's objects: the directory is the user's alone."""
+    scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = os.lstat(scratch)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise StoreRefused(f"{scratch} is a link or belongs to another user: set {SCRATCH} to a directory of your own")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        scratch.chmod(0o700)
 
 
 def _forget(lake: SharedLake) -> None:

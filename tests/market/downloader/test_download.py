@@ -147,6 +147,29 @@ def test_redirects_to_unencrypted_addresses_and_in_circles_are_refused(server: F
         Fetch(server, tmp_path / "a")()
 
 
+@pytest.mark.parametrize(
+    "location", ["https://[", "https://a:port/", "https://a:99999/x", "https://" + "a" * 70_000, "//", "http://127.0.0.1:0x1/"]
+)
+def test_a_redirect_to_an_address_that_cannot_be_read_is_refused(server: FileServer, tmp_path: Path, location: str) -> None:
+    server.answers[PATH] = [(302, {"Location": location}, b"")] * 20
+    with pytest.raises(DownloadFailed):
+        Fetch(server, tmp_path / "a", KEY)()
+
+
+def test_a_refusal_with_a_body_that_cannot_be_decoded_is_a_refusal(server: FileServer, tmp_path: Path) -> None:
+    server.answers[PATH] = [(404, {"Content-Encoding": "gzip", "Content-Length": "7"}, b"no gzip")]
+    with pytest.raises(FileMissing, match="answers 404"):
+        Fetch(server, tmp_path / "a")()
+
+
+@pytest.mark.parametrize("after", ["Mon, 01 Jan 0001 00:00:00 -0000", "Fri, 31 Dec 9999 23:59:59 -2359", "٣", "-7", "1e9"])
+def test_any_retry_after_is_a_bounded_wait(server: FileServer, tmp_path: Path, after: str) -> None:
+    server.files[PATH], server.answers[PATH] = CONTENT, [(429, {"Retry-After": after}, b"")]
+    fetch = Fetch(server, tmp_path / "a.csv.gz")
+    assert fetch() == CONTENT
+    assert 0 <= fetch.waits[0] <= file_client.LONGEST_ASKED_WAIT_S
+
+
 @pytest.mark.parametrize("address", ["http://datasets.tardis.dev", "ftp://127.0.0.1", "https://", "datasets.tardis.dev"])
 def test_an_unencrypted_server_is_refused(address: str) -> None:
     with pytest.raises(DownloadFailed, match="is not an https:// address"):

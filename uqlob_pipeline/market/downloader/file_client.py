@@ -23,6 +23,7 @@ LONGEST_ASKED_WAIT_S = 600.0  # of a server's Retry-After
 ATTEMPTS = 8  # in a row without receiving a byte
 REDIRECTS = 5
 BODY_SHOWN = 200  # bytes of a refusal
+ADDRESS_SHOWN = 200  # characters of an address
 Progress = Callable[[int, int | None], None]  # bytes so far, and of the whole file where the server says it
 _Result = TypeVar("_Result")
 
@@ -49,9 +50,14 @@ class _Retry(Exception):
 
 def check_address(address: str) -> str:
     """Files and keys travel encrypted, except on loopback."""
-    parts = urlsplit(address)
-    here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if not (here or (parts.scheme == "https" and parts.hostname)):
+    try:
+        parts = urlsplit(address)
+        httpx.URL(address)
+        here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+        encrypted = parts.scheme == "https" and parts.hostname and parts.port != 0
+    except (ValueError, httpx.InvalidURL) as error:
+        raise DownloadFailed(f"{address[:ADDRESS_SHOWN]!r} is no address: {error}") from None
+    if not (here or encrypted):
         raise DownloadFailed(f"{address!r} is not an https:// address (http:// is accepted on loopback only)")
     return address
 
@@ -146,7 +152,11 @@ class FileClient:
                 if not response.has_redirect_location:
                     yield response
                     return
-                address = urljoin(address, response.headers["Location"])
+                location = response.headers["Location"]
+                try:
+                    address = urljoin(address, location)
+                except ValueError as error:
+                    raise DownloadFailed(f"the server redirects to {location[:ADDRESS_SHOWN]!r}: {error}") from None
         raise DownloadFailed(f"the server redirects more than {REDIRECTS} times")
 
     def _check_status(self, address: str, response: httpx.Response) -> None:
@@ -156,7 +166,7 @@ class FileClient:
         path = urlsplit(address).path
         if status == httpx.codes.TOO_MANY_REQUESTS or status >= 500:
             raise _Retry(f"the server answers {status} {response.reason_phrase}", _asked_wait(response))
-        shown = self._redacted(response.read()[:BODY_SHOWN].decode(errors="replace").strip()) if _is_short(response) else ""
+        shown = self._redacted(_body(response)[:BODY_SHOWN].decode(errors="replace").strip()) if _is_short(response) else ""
         answer = f"{path}: the server answers {status} {response.reason_phrase}{f' ({shown})' if shown else ''}"
         if status in (401, 403):
             raise KeyNeeded(answer)
@@ -190,6 +200,11 @@ def _forget(*paths: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _body(response: httpx.Response) -> bytes:
+    """As it was sent: an encoding was not asked for, and may be wrong."""
+    return b"".join(response.iter_raw())
+
+
 def _is_short(response: httpx.Response) -> bool:
     length = response.headers.get("Content-Length", "")
     return length.isdigit() and int(length) <= 1 << 16
@@ -202,6 +217,6 @@ def _asked_wait(response: httpx.Response) -> float:
         return min(float(text[:9]), LONGEST_ASKED_WAIT_S)
     try:
         until = email.utils.parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
     return min(max(until - time.time(), 0.0), LONGEST_ASKED_WAIT_S)
