@@ -97,6 +97,15 @@ def test_the_table_has_a_row_per_step_and_their_sum() -> None:
     ]
     assert len({len(line) for line in tally.lines()}) == 1
     assert tally.as_json()["import"] == {"kills": 2, "damaged inputs": 1_500}
+    tally.drawn["kill in import"] += 1
+    merged = Tally()
+    for _ in range(2):
+        merged.merge(tally.as_json())
+    assert merged.as_json() == {
+        "import": {"kills": 4, "damaged inputs": 3_000},
+        "replay": {"kills": 2},
+        "drawn": {"kill in import": 2},
+    }
 
 
 def test_damage_that_is_not_reported_beyond_the_undamaged_input_has_failed() -> None:

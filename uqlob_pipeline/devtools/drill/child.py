@@ -58,7 +58,9 @@ class Child:
     lets the process do nothing more.
     """
 
-    def __init__(self, work: Callable[[], object], error: Path, killed_after_cpu_s: float | None = None) -> None:
+    def __init__(
+        self, work: Callable[[], object], error: Path, killed_after_cpu_s: float | None = None, own_session: bool = False
+    ) -> None:
         self.error = error
         self.code: int | None = None
         self.used_cpu = 0.0  # once it has ended
@@ -69,6 +71,8 @@ class Child:
             code = 0
             try:
                 os.environ["OMP_NUM_THREADS"] = "1"
+                if own_session:
+                    os.setsid()
                 if killed_after_cpu_s is not None:  # by the kernel, on time on a loaded machine too
                     signal.setitimer(signal.ITIMER_PROF, max(killed_after_cpu_s, 1e-6))
                 work()
@@ -121,6 +125,13 @@ class Child:
     def signal(self, number: int) -> None:
         if self.code is None:
             os.kill(self.pid, number)
+
+    def end_session(self) -> None:
+        """Kill a process with a session of its own and all that it started."""
+        if self.exit_code() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait()
 
     def why(self) -> str:
         return self.error.read_text().partition("\n")[0][:300] if self.error.is_file() else ""

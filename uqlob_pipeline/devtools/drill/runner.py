@@ -4,15 +4,10 @@ The drill runs `uqlob materialize` in subprocesses, as a user would; the pipelin
 """
 
 import datetime as dt
-import json
-import os
 import random
-import resource
 import shutil
-import signal
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -38,59 +33,6 @@ class Outcome:
         return not self.problems
 
 
-def play_random(
-    root: Path, seed: int, numbers: range, steps: tuple[str, ...], log: Callable[[str], None], results: Path | None = None
-) -> None:
-    """Play random faults and print what was done; exit code 1 if one of them made a difference.
-
-    A run that is ended early (Ctrl-C, SIGTERM) prints what it did until then. `results` gets one JSON line per fault, at once,
-    and one of the whole run at its end.
-    """
-    from uqlob_pipeline.devtools.drill.random_drill import RandomDrill
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    faults = RandomDrill(root, seed, log, steps)
-    faults.prepare()
-    started, cpu_before = time.monotonic(), time.process_time() + _cpu_of_children()
-    played = reported = 0
-    try:
-        for number in numbers:
-            what = faults.play(number)
-            played += 1
-            new, reported = faults.problems[reported:], len(faults.problems)
-            for problem in new:
-                log(f"FAILED {problem}")
-            entry = {"seed": seed, "number": number, "fault": what, "problems": new, "counts": faults.tally.as_json()}
-            _append(results, entry)
-            if played % 10 == 0:
-                left = dt.timedelta(seconds=round((time.monotonic() - started) / played * (len(numbers) - played)))
-                done = f"{faults.tally.total('kills')} kills, {faults.tally.total('damaged inputs')} damaged inputs"
-                log(f"{played} of {len(numbers)} faults, {done}, {reported} failed, about {left} left")
-    finally:
-        seconds, cpu = time.monotonic() - started, time.process_time() + _cpu_of_children() - cpu_before
-        for line in [f"{count:6d} {what}" for what, count in sorted(faults.tally.drawn.items())] + faults.tally.lines():
-            log(line)
-        ended = "" if played == len(numbers) else f", ended after {played}"
-        load = " ".join(f"{one:.1f}" for one in os.getloadavg())
-        spent = f"{seconds / 60:.1f} min, {cpu / 60:.1f} min of CPU time, load {load}"
-        log(f"{len(numbers)} random faults from number {numbers.start}, seed {seed}{ended}: {reported} failed; {spent}")
-        summary = {"seed": seed, "first": numbers.start, "faults": played, "seconds": seconds, "cpu_seconds": cpu, "load": load}
-        _append(results, {**summary, "failed": reported, "counts": faults.tally.as_json()})
-    if reported:
-        raise typer.Exit(1)
-
-
-def _cpu_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _append(results: Path | None, entry: dict[str, object]) -> None:
-    if results:
-        with open(results, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-
-
 def drill(
     stages: Annotated[str, typer.Option(help="Stages to disturb, of ingest,fit,features,train,evaluate,economics.")] = ",".join(
         STAGES
@@ -101,6 +43,7 @@ def drill(
     random_faults: Annotated[int, typer.Option("--random", min=0, help="Play this many random faults instead of the list.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Number of the first random fault, to repeat one.")] = 0,
     steps: Annotated[str, typer.Option(help="Steps that random faults disturb.")] = ",".join(RANDOM_STEPS),
+    parallel: Annotated[int, typer.Option(min=1, help="Random faults played at the same time.")] = 1,
     results: Annotated[Path | None, typer.Option(help="Append one JSON line per random fault to this file, at once.")] = None,
 ) -> None:
     """Disturb small lakes (kill, full disk, corrupt dump), run again, and compare every table with an undisturbed lake.
@@ -132,7 +75,9 @@ def drill(
 
     try:
         if random_faults:
-            play_random(root, seed, range(first, first + random_faults), disturbed, log, results)
+            from uqlob_pipeline.devtools.drill.random_run import play_random
+
+            play_random(root, seed, range(first, first + random_faults), disturbed, log, results, parallel)
             return
         lakes = Drill(root, chosen, kills, random.Random(seed), log)  # noqa: S311 (kill times, not secrets)
         log(f"simulating a market and building the undisturbed lake in {root}")

@@ -28,6 +28,11 @@ class Tally:
         assert column in COLUMNS
         self.steps.setdefault(step, Counter())[column] += count
 
+    def merge(self, counts: dict[str, dict[str, int]]) -> None:
+        """Add the counts of another tally, as `as_json` gives them."""
+        for name, found in counts.items():
+            (self.drawn if name == "drawn" else self.steps.setdefault(name, Counter())).update(found)
+
     def total(self, column: str) -> int:
         return sum(counts[column] for counts in self.steps.values())
 
