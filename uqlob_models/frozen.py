@@ -41,3 +41,13 @@ def freeze(encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64],
     row = torch.full((len(dataset),), -1, dtype=torch.int64, device=hidden.device)
     row[torch.from_numpy(windows).to(hidden.device)] = torch.arange(len(windows), device=hidden.device)
     return FrozenWindows(hidden.clone(), row)  # cloned: tensors of inference mode cannot enter a graph
+
+
+def freeze_more(known: FrozenWindows, encoder: Encoder, dataset: WindowDataset, windows: NDArray[np.int64]) -> FrozenWindows:
+    """`known` with those of the given windows that it lacks; `encoder` is the one that it was computed with."""
+    missing = windows[known.row[torch.from_numpy(windows).to(known.row.device)].cpu().numpy() < 0]
+    if not len(missing):
+        return known
+    more = freeze(encoder, dataset, missing, mirror=len(known.hidden) == 2)
+    row = torch.where(more.row < 0, known.row, more.row + known.hidden.shape[1])
+    return FrozenWindows(torch.cat([known.hidden, more.hidden], dim=1), row)

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.uqlob_models.toy_windows import SECOND, at_horizon, config, dataset, frozen, joint, without_dropout
-from uqlob_models.checkpoints import read_newest_generation, save_model
+from uqlob_models.checkpoints import load_model, read_newest_generation, save_model
 from uqlob_models.config import HeadConfig, StageConfig
 from uqlob_models.dataset import DatasetError
+from uqlob_models.frozen import freeze, freeze_more
 from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
-from uqlob_models.joint_training import JointLearner, load_joint, train_joint
+from uqlob_models.joint_training import JointLearner, export_task, load_joint, train_joint
+from uqlob_models.model import build_encoder
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs
 from uqlob_models.sampling import Batches
@@ -151,3 +153,31 @@ def test_stage_settings_of_the_joint_head_are_those_of_the_regression_stage() ->
     settings = config(regression=StageConfig(epochs=3, head_rate=1e-3))
     learner = JointLearner("regression", joint(), settings, total_steps=1)
     assert learner.stage.head_rate == 1e-3
+
+
+def test_an_exported_task_is_the_joint_model_at_its_horizon_with_the_history_of_its_own(tmp_path: Path) -> None:
+    market, recipe = joint(), config(regression=replace(config().regression, epochs=3, joint_epochs=2))
+    result = train_joint("heads", market, recipe, tmp_path / "heads")
+    assert result.epochs == 2  # those of a joint training
+    exported = export_task(result, market, 1, "classification", tmp_path / "own")
+    saved = load_model(exported.model)
+    expected = load_joint(result.model).at(market.horizons_s[1], market.horizons[1].y_ref, "classification")
+    assert saved.objective == "classification"
+    assert all(torch.equal(value, expected.state_dict()[name]) for name, value in saved.model.state_dict().items())
+    prefix = f"validation/{market.horizons_s[1]:g}s/classification/"
+    assert [epoch["validation/macro_f1"] for epoch in exported.history] == [
+        epoch[f"{prefix}macro_f1"] for epoch in result.history
+    ]
+    assert exported.best_metric == exported.history[result.best_epoch - 1]["validation/macro_f1"]
+    assert not any("s/" in name for name in exported.history[0])
+
+
+def test_representations_computed_in_two_parts_are_those_computed_at_once() -> None:
+    market = dataset()
+    encoder = build_encoder(config().encoder)
+    every = np.arange(len(market))
+    whole = freeze(encoder, market, every)
+    parts = freeze_more(freeze(encoder, market, every[::3]), encoder, market, every)
+    for mirrored in (False, True):
+        torch.testing.assert_close(parts.encode(every, mirrored), whole.encode(every, mirrored))
+    assert freeze_more(whole, encoder, market, every[::2]) is whole

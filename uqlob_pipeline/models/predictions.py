@@ -1,7 +1,7 @@
 """Writes `predictions`: both heads' outputs for every target of the selection half, the calibration half and the test split.
 
 This is where the test days are read for the first time. Each window is encoded once per head, however many targets
-share it.
+share it; of a joint training once for both heads and all horizons.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance
 from uqlob_pipeline.models.inputs import ALL_SPLITS, LogFn, ModelInputs, gather_inputs, load_windows
+from uqlob_pipeline.models.representations import shared_encode
 from uqlob_pipeline.models.stages import HEADS, Stage, StageRecord, read_record
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def _regression(profile: Profile, record: StageRecord, dataset: "WindowDataset",
     from uqlob_models.prediction import predict_regression
 
     members = load_members(record.verified_members(), choose_device(profile.training))
-    found = predict_regression(members, dataset, targets, mc_dropout_passes=profile.training.mc_dropout_passes)
+    encode, passes = shared_encode(profile, members, dataset, targets), profile.training.mc_dropout_passes
+    found = predict_regression(members, dataset, targets, mc_dropout_passes=passes, encode=encode)
     return distribution_columns(found.distribution)
 
 
@@ -138,8 +140,9 @@ def _classification(profile: Profile, record: StageRecord, dataset: "WindowDatas
     from uqlob_models.prediction import predict_classification
 
     members = load_members(record.verified_members(), choose_device(profile.training))
-    passes = profile.training.mc_dropout_passes
-    return probability_columns(predict_classification(members, dataset, targets, mc_dropout_passes=passes).probabilities)
+    encode, passes = shared_encode(profile, members, dataset, targets), profile.training.mc_dropout_passes
+    found = predict_classification(members, dataset, targets, mc_dropout_passes=passes, encode=encode)
+    return probability_columns(found.probabilities)
 
 
 def probability_columns(probabilities: Any) -> dict[str, Any]:
