@@ -1,6 +1,7 @@
 """Messages that would block or end the recorder: huge numbers, huge precisions, deep nesting."""
 
 import json
+import os
 import time
 
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.wire import parse_message
 from uqlob_pipeline.market.recorder.book_feed import BookFeed
+from uqlob_pipeline.market.recorder.dump_file import append_line
 from uqlob_pipeline.market.recorder.feeds import BadMessage
 from uqlob_pipeline.market.recorder.instruments import InstrumentFeed
+from uqlob_pipeline.market.recorder.rejected import RejectedLines
 from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
 NOW = time.time_ns()
@@ -80,3 +83,17 @@ def test_a_book_message_of_another_type_is_malformed(tmp_path):
     with pytest.raises(BadMessage, match="refresh"):  # the replay would quarantine the line
         feed.receive(line, parse_message(line), NOW)
     feed.files.close()
+
+
+def test_rejected_messages_are_for_their_owner_alone_and_instruments_for_the_lake(tmp_path):
+    """What nobody could read may hold account data; the umask decides about market data."""
+    rejected = RejectedLines(tmp_path)
+    before = os.umask(0o022)
+    try:
+        rejected.keep("malformed", "level3", b'{"token":"secret"}', NOW)
+        append_line(tmp_path / "instruments.jsonl", b"{}\n")
+    finally:
+        os.umask(before)
+    (kept,) = rejected.directory.iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "instruments.jsonl").stat().st_mode & 0o777 == 0o644

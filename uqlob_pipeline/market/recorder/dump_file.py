@@ -40,11 +40,11 @@ def append_whole(descriptor: int, data: bytes, size: int, path: Path) -> None:
             raise
 
 
-def append_line(path: Path, line: bytes) -> None:
-    """Append one line to a file, which is created if it is missing."""
+def append_line(path: Path, line: bytes, mode: int = 0o666) -> None:
+    """Append one line to a file, which is created with these permissions, less the umask, if it is missing."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
     try:
         append_whole(descriptor, line, os.fstat(descriptor).st_size, path)
     finally:

@@ -31,4 +31,5 @@ class RejectedLines:
             "source": source,
             "line": line[:MAX_LINE_BYTES].decode(errors="backslashreplace"),
         }
-        append_line(self.directory / f"{date_of(self._day)}.jsonl", json.dumps(entry).encode() + b"\n")
+        # For the owner alone: what could not be read may hold account data.
+        append_line(self.directory / f"{date_of(self._day)}.jsonl", json.dumps(entry).encode() + b"\n", 0o600)
