@@ -184,8 +184,8 @@ def write_generation(
 
 
 def generations(directory: Path) -> list[Path]:
-    """Newest first."""
-    return sorted(directory.glob("step-*"), reverse=True)
+    """Newest first. The state is written last: a directory without it is the part of a copy to another machine that broke off."""
+    return sorted((path.parent for path in directory.glob(f"step-*/{STATE}")), reverse=True)
 
 
 def read_newest_generation(directory: Path) -> TrainingState | None:

@@ -216,6 +216,18 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path
         train("regression", dataset(), config(), tmp_path / "damaged")
 
 
+def test_a_checkpoint_whose_copy_broke_off_is_passed_over(tmp_path: Path) -> None:
+    """As a machine leaves it in a store when it loses power while its first checkpoint is published."""
+    train("regression", dataset(), config(), tmp_path / "whole")
+    with pytest.raises(TrainingInterrupted):
+        train("regression", dataset(), config(), tmp_path / "copied", stop=StopAfter(9))
+    for path in generations(tmp_path / "copied" / "checkpoints"):
+        (path / "state.json").unlink()
+    assert read_newest_generation(tmp_path / "copied" / "checkpoints") is None
+    train("regression", dataset(), config(), tmp_path / "copied")
+    assert_same_state(tmp_path / "whole", tmp_path / "copied")
+
+
 def test_a_complete_training_is_not_repeated_unless_afresh(tmp_path: Path) -> None:
     toy = dataset()
     first = train("pretraining", toy, config(), tmp_path)
