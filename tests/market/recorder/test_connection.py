@@ -102,7 +102,9 @@ def test_symbols_are_split_over_connections(level3_market, practice_lake, undist
     lake = practice_lake(level3_market)
 
     async def run():
-        async with PracticeServer(level3_market, rate=6000.0, faults=[Fault(2000, "drop", symbol="BTC/USD")]) as server:
+        async with PracticeServer(
+            level3_market, rate=6000.0, faults=[Fault(2000, "drop", symbol="BTC/USD")], longest_gap=200
+        ) as server:
             return await record_to_the_end(server, quick(server, lake, symbols_per_connection=1))
 
     recording = asyncio.run(run())

@@ -22,7 +22,9 @@ def test_a_write_error_ends_the_recording_and_is_not_a_lost_connection(place: st
     in_the_way.write_text("a file in place of a directory")
 
     async def run() -> None:
-        async with PracticeServer(level3_market, rate=5000.0, faults=[Fault(400, "wrong_checksum", symbol="BTC/USD")]) as server:
+        async with PracticeServer(
+            level3_market, rate=5000.0, faults=[Fault(400, "wrong_checksum", symbol="BTC/USD")], longest_gap=200
+        ) as server:
             await asyncio.wait_for(record_to_the_end(server, quick(server, lake)), 60)
 
     with pytest.raises(RecorderError, match=f"{place}.*cannot write .*start the recorder again"):

@@ -48,12 +48,15 @@ class PracticeServer:
         wait_for: int | None = None,
         keep_books: bool = True,
         hold_at: int | None = None,
+        longest_gap: int | None = None,
     ) -> None:
         """`rate` is in messages per second; None is as fast as possible. The market starts when `wait_for` books (default:
-        all) are subscribed. Before update number `hold_at` it waits for `released`. Without `keep_books` the server is faster,
-        but only its opening snapshots are correct: for load tests without faults."""
+        all) are subscribed. Before update number `hold_at` it waits for `released`. A gap that has lost `longest_gap` updates
+        holds the market until the recorder has subscribed again, however slow that is. Without `keep_books` the server is
+        faster, but only its opening snapshots are correct: for load tests without faults."""
         self.keep_books = keep_books
         self.hold_at, self.released = hold_at, asyncio.Event()
+        self.longest_gap = longest_gap
         self.market, self.rate = market, rate
         self.faults = deque(sorted(faults or [], key=lambda fault: fault.at))
         self.heartbeat_seconds, self.subscription_budget = heartbeat_seconds, subscription_budget
@@ -222,6 +225,11 @@ class PracticeServer:
                 continue
             if one.time > before:
                 await self._answer_requests()
+                if self._a_gap_is_long():
+                    self._flush()
+                    await self._pause(0.05)
+                    began, first = time.monotonic(), self.position
+                    continue
                 if self.faults and self.faults[0].at <= self.position and await self._inject_fault(one):
                     began, first = time.monotonic(), self.position
                     continue
@@ -236,6 +244,10 @@ class PracticeServer:
         self.finished.set()
         while True:
             await self._pause(0.05)
+
+    def _a_gap_is_long(self) -> bool:
+        longest = self.longest_gap
+        return longest is not None and any(gap.end is None and self.position - gap.first >= longest for gap in self.gaps)
 
     async def _pause(self, seconds: float) -> None:
         """Answer requests while the market waits."""
