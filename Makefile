@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
-.PHONY: demo study test test-slow test-cluster test-ui ui lint docs bench clean
+.PHONY: demo demo-separate study test test-slow test-cluster test-ui ui lint docs bench clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uqlob needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
@@ -20,6 +20,11 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
 
 demo: $(VENV)/.installed  ## simulate a market, run the whole DAG on it, print the results
 	$(BIN)/uqlob demo
+
+demo-separate: $(VENV)/.installed  ## the demo with a model per symbol, horizon and output, as in the paper, in separate/
+	mkdir -p separate
+	sed 's/^joint = "horizons"$$/joint = "none"/' uqlob_pipeline/config/profiles/demo.toml > separate/demo.toml
+	UQLOB_PROFILE=separate/demo.toml UQLOB_LAKE=separate/lake DAGSTER_HOME=$(CURDIR)/separate/dagster_home $(BIN)/uqlob demo
 
 study: $(VENV)/.installed  ## both tables of the study on the demo's market: baselines and ablations, five seeds; resumes
 	$(BIN)/uqlob study run

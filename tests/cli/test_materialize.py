@@ -132,14 +132,14 @@ def test_an_unknown_asset_names_those_there_are(
 
 
 @pytest.mark.parametrize(
-    ("horizon", "where"), [(7, "evaluation.horizons_s and labels.horizons_s"), (15, "evaluation.horizons_s")]
+    ("horizon", "where"), [(7, "evaluation.horizons_s and labels.horizons_s"), (30, "evaluation.horizons_s")]
 )
 def test_a_horizon_that_the_profile_lacks_is_refused_before_anything_runs(
     resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance, horizon: int, where: str
 ) -> None:
     with pytest.raises(MaterializeFailed) as refused:
         run(resources, lake, profile, instance, Choice(horizons=(5, horizon)))
-    assert str(refused.value) == f"horizon {horizon} s is not in profile 'demo' (it has 5, 10): add it to {where}"
+    assert str(refused.value) == f"horizon {horizon} s is not in profile 'demo' (it has 5, 10, 15): add it to {where}"
     assert instance.get_runs_count() == 0
 
 

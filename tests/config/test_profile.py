@@ -79,7 +79,7 @@ def test_the_paper_profile_holds_the_papers_splits_and_hyperparameters() -> None
             "splits.train: .*days must be in order and different: 2026-01-05 follows 2026-01-05",
         ),
         ("train = { first = 2026-01-05, last = 2026-01-10 }", "train = []", "splits.train: .*needs at least one day"),
-        ("horizons_s = [5, 10]", "horizons_s = [5, 7]", r"\[7\] have no label"),
+        ("horizons_s = [5, 10, 15]", "horizons_s = [5, 7]", r"\[7\] have no label"),
         ("[instruments.BTC-USD]", '[instruments."../x"]', "is not a symbol such as BTC-USD"),
         ("[simulation]", "[simulation", "is not valid TOML"),
     ],

@@ -1,7 +1,10 @@
 """`training.joint = "horizons"` on a real Dagster instance: one training for two horizons, and everything after it as before."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -237,3 +240,24 @@ def test_the_terminal_makes_everything_and_then_finds_it_current(ingested, profi
         assert materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance) == 0
     history = json.loads((read_record(lake.model("uq_regression", TEN)).directory / "history.json").read_text())
     assert "validation/nlpd" in history["epochs"][-1]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core trains one symbol at a time")
+def test_the_demo_trains_two_symbols_at_once_each_with_all_its_horizons(tmp_path):
+    text = tiny_market.write_profile(tmp_path).read_text().replace("horizons_s = [5]", "horizons_s = [5, 10]")
+    text = text.replace('[training]\ndevice = "cpu"', '[training]\ndevice = "cpu"\njoint = "horizons"')
+    other = '[instruments.ETH-USD]\ntick = "0.01"\nprice_precision = 2\nqty_precision = 8\n\n[splits]'
+    (tmp_path / "two.toml").write_text(text.replace("[splits]", other))
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    environment |= {"UQLOB_PROFILE": str(tmp_path / "two.toml"), "UQLOB_LAKE": str(tmp_path / "lake")}
+    environment |= {"DAGSTER_HOME": str(tmp_path / "dagster_home")}
+    command = [sys.executable, "-m", "uqlob_pipeline.cli", "demo"]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
+    assert "4 models, 2 at a time" in ran.stdout
+    assert "BTC-USD 5, 10 s: done" in ran.stdout
+    assert (tmp_path / "lake" / "report" / "index.html").exists()
+    with dg.DagsterInstance.from_config(str(tmp_path / "dagster_home")) as instance:
+        runs = instance.get_runs()
+    assert {found.status for found in runs} == {dg.DagsterRunStatus.SUCCESS}
+    assert sum(dg.AssetKey("encoder") in (found.asset_selection or ()) for found in runs) == 2
