@@ -1,9 +1,16 @@
 """Forecasts of new days: the models in use, no other split or profile, and the same numbers as predictions and served model."""
 
+import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -136,10 +143,14 @@ def test_the_market_of_a_profile_goes_on_after_its_last_recorded_day(tmp_path, p
     assert profile.simulation.hours == tiny_market.HOURS
 
 
-def run_example(document: str, lake: Lake, directory: Path) -> list[str]:
-    """What the only Python example of a document prints for this lake."""
-    text = (Path(__file__).parents[2] / "docs" / document).read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+def examples(document: str) -> list[str]:
+    """The Python examples of a document."""
+    text = (Path(__file__).parents[2] / document).read_text()
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def run_example(example: str, lake: Lake, directory: Path) -> list[str]:
+    """What an example prints for this lake."""
     settings = tiny_market.write_profile(directory)
     environment = {**os.environ, "UQLOB_LAKE": str(lake.root), "UQLOB_PROFILE": str(settings)}
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -148,7 +159,8 @@ def run_example(document: str, lake: Lake, directory: Path) -> list[str]:
 
 
 def test_the_best_model_is_found_as_documented(lake, profile, tmp_path):
-    header, *rows_printed = run_example("operations.md", lake, tmp_path)
+    (example,) = examples("docs/operations.md")
+    header, *rows_printed = run_example(example, lake, tmp_path)
     assert header.split() == ["params.symbol", "params.horizon_s", "params.head", "metrics.test/directional_f1_top10"]
     row, *_ = rows_printed  # the best first
     scores = headline(pq.read_table(lake.by_model("gated_evaluation", KEY), partitioning=None))
@@ -157,7 +169,7 @@ def test_the_best_model_is_found_as_documented(lake, profile, tmp_path):
 
 
 def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_path):
-    header, *answers = run_example("serving.md", lake, tmp_path)
+    header, *answers = run_example(examples("docs/serving.md")[0], lake, tmp_path)
     assert header.split()[:2] == ["mean", "std"]
     found = pq.read_table(
         lake.forecasts([made for made in lake.recorded_days() if lake.forecasts(made).is_file()][-1]), partitioning=None
@@ -165,3 +177,61 @@ def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_pat
     for place, column in ((1, "mu"), (2, "sigma"), (header.split().index("raw_mean") + 1, "raw_mu")):
         served = [float(answer.split()[place]) for answer in answers]
         assert served == pytest.approx(found[column].to_pylist()[-3:], rel=2e-3, abs=1e-4), column
+
+
+def test_the_example_of_the_readme_gives_the_last_forecasts_of_the_day(lake, profile, tmp_path):
+    new = day(DAYS - 1)
+    write_forecasts(lake, profile, new, print)
+    (example,) = examples("README.md")
+    here = example.replace("date(2026, 1, 21)", f"date({new.date:%Y, %-m, %-d})").replace("-demo@", f"-{profile.name}@")
+    printed = {words[0]: words[1:] for line in run_example(here, lake, tmp_path) if (words := line.split())}
+    assert set(printed["class_name"]) <= {"down", "stationary", "up"}
+    published = rows(lake.forecasts(new))
+    expected = [published[key]["mu"] for key in sorted(key for key in published if key[0] == KEY.horizon_s)][-3:]
+    assert [float(word) for word in printed["mean"]] == pytest.approx(expected, rel=2e-3, abs=1e-4)
+
+
+@pytest.fixture
+def served_model(lake, tmp_path) -> Iterator[str]:
+    """`mlflow models serve` of the regression model in use; its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    words = ["models", "serve", "--env-manager", "local", "--host", "127.0.0.1", "--port", address.rpartition(":")[2]]
+    command = [Path(sys.executable).parent / "mlflow", *words, "-m", f"models:/uqlob-{SYMBOL}-5s-regression-tiny@in_use"]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{lake.root}/mlflow/mlflow.db"}
+    with open(log := tmp_path / "serve.log", "w") as out:
+        server = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
+    try:
+        until = time.monotonic() + 300
+        while "Application startup complete" not in log.read_text():
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < until, log.read_text()
+            time.sleep(0.3)
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+def test_the_server_of_the_documentation_answers_with_the_forecasts_and_refuses_with_the_reason(
+    lake, profile, tmp_path, served_model
+):
+    write_forecasts(lake, profile, day(DAYS - 1), print)
+    request = "\n".join(examples("docs/serving.md")).replace("http://127.0.0.1:5001", served_model)
+    header, *lines = run_example(request, lake, tmp_path)
+    table, answers = [line.split() for line in lines[:3]], [line.split() for line in lines[3:]]
+    columns = ["class_name", "mean", "lower_68", "upper_68", "acts"]
+    for row, answer in zip(table, answers, strict=True):
+        in_process = [row[1 + header.split().index(name)] for name in columns]
+        assert (answer[0], answer[4]) == (in_process[0], in_process[4])
+        assert [float(word) for word in answer[1:4]] == pytest.approx([float(word) for word in in_process[1:4]], rel=1e-5)
+
+    instances = served_instances(lake, profile, KEY, day(DAYS - 1), last=1)
+    instances["tokens"][0, 0, 0] = 10**6
+    body = json.dumps({"inputs": {name: values.tolist() for name, values in instances.items()}}).encode()
+    wrong = urllib.request.Request(f"{served_model}/invocations", body, {"Content-Type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(wrong, timeout=60)
+    assert refused.value.code == 400
+    assert "token" in refused.value.read().decode()
