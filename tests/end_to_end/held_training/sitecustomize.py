@@ -1,7 +1,8 @@
-"""Put on PYTHONPATH, holds every training of a process at its third step until a signal arrives.
+"""Put on PYTHONPATH, holds every training of a process at its third step until a signal arrives or it is released.
 
 The test then does not depend on whether the signal or the end of the training comes first. The process leaves a file in the
 directory that HELD_TRAININGS names when it is held. While that directory has a file called `released`, nothing is held.
+HELD_STEP names another step than the third.
 """
 
 import importlib.abc
@@ -11,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-STEP = 3
+STEP = int(os.environ.get("HELD_STEP", "3"))
 
 
 class HeldEvent(threading.Event):
@@ -26,7 +27,8 @@ class HeldEvent(threading.Event):
         directory = Path(os.environ["HELD_TRAININGS"])
         if self.steps == STEP and not (directory / "released").exists():
             (directory / str(os.getpid())).touch()
-            self.wait()
+            while not self.wait(0.2) and not (directory / "released").exists():
+                pass
         return super().is_set()
 
 

