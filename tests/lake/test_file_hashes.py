@@ -17,10 +17,10 @@ from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.integrity_check import lake_is_intact
 from uqlob_pipeline.lake.atomic_files import write_parquet
-from uqlob_pipeline.lake.deep_check import check_lake
+from uqlob_pipeline.lake.deep_check import check_lake, remedy
 from uqlob_pipeline.lake.dump_hashes import dump_hash
 from uqlob_pipeline.lake.file_hashes import DamagedFile, file_hash, hash_record, read_table, recorded_hashes, verified
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.models.evaluation_files import read_whole
@@ -214,3 +214,11 @@ def test_every_module_reads_parquet_through_the_verified_functions() -> None:
         if unverified.search(line)
     ]
     assert found == []  # use read_table or verified of lake/file_hashes.py
+
+
+def test_the_remedy_of_a_damaged_joint_model_names_no_horizon(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    advice = remedy(lake, lake.joint_model("joint_heads", "BTC-USD") / "version" / "best" / "weights.safetensors")
+    assert advice.startswith("Delete models/joint_heads/symbol=BTC-USD/horizon=all: no forecast reads it")
+    own = lake.model("uq_regression", ModelKey("BTC-USD", 5)) / "version" / "best" / "weights.safetensors"
+    assert "--select uq_regression --symbols BTC-USD --horizons 5" in remedy(lake, own)

@@ -161,5 +161,7 @@ def remedy(lake: Lake, path: Path) -> str:
         if any(part.startswith("step-") for part in parts):
             return "Delete it: the training resumes from the checkpoint before it, or starts again"
         home = "/".join(parts[:4])
+        if parts[1].startswith("joint_"):  # the models that came of it are files of their own
+            return f"Delete {home}: no forecast reads it, and the next joint training of {values['symbol']} starts again"
         return f"Delete {home} and run uqlob materialize --select {parts[1]}{symbol}{horizon}, which trains it again"
     return f"Delete it and run uqlob materialize --select {parts[0]}{symbol}{day}{horizon}"
