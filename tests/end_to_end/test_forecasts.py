@@ -1,5 +1,6 @@
 """Forecasts of new days: the models in use, no other split or profile, and the same numbers as predictions and served model."""
 
+import contextlib
 import json
 import os
 import re
@@ -199,7 +200,8 @@ def served_model(lake, tmp_path) -> Iterator[str]:
         address = f"http://127.0.0.1:{probe.getsockname()[1]}"
     words = ["models", "serve", "--env-manager", "local", "--host", "127.0.0.1", "--port", address.rpartition(":")[2]]
     command = [Path(sys.executable).parent / "mlflow", *words, "-m", f"models:/uqlob-{SYMBOL}-5s-regression-tiny@in_use"]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{lake.root}/mlflow/mlflow.db"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as activated: MLflow looks for uvicorn there
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{lake.root}/mlflow/mlflow.db", "PATH": path}
     with open(log := tmp_path / "serve.log", "w") as out:
         server = subprocess.Popen(command, env=environment, stdout=out, stderr=out, start_new_session=True)
     try:
@@ -210,7 +212,8 @@ def served_model(lake, tmp_path) -> Iterator[str]:
             time.sleep(0.3)
         yield address
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait(60)
 
 
