@@ -14,7 +14,9 @@ from uqlob_pipeline.defs.integrity_check import lake_is_intact
 from uqlob_pipeline.lake.deep_check import check_lake
 from uqlob_pipeline.lake.file_hashes import DamagedFile
 from uqlob_pipeline.lake.layout import AssetDay, Lake
-from uqlob_pipeline.lake.staleness import version_on_disk
+from uqlob_pipeline.lake.provenance import read_provenance
+from uqlob_pipeline.lake.staleness import require_input, version_on_disk
+from uqlob_pipeline.lake.table_registry import table_path
 from uqlob_pipeline.models.predictions import write_predictions
 from uqlob_pipeline.models.stages import read_record
 
@@ -112,6 +114,19 @@ def test_predictions_are_not_made_from_damaged_labels(trained, profile, tmp_path
     flip(lake.window_labels(DAY), random.Random(3))
     with pytest.raises(DamagedFile, match=r"date=2026-01-05\.parquet is damaged.* uqlob status --deep"):
         write_predictions(lake, profile, tiny_market.KEY, print)
+
+
+def test_a_fit_with_a_damaged_footer_is_named_instead_of_what_was_made_from_it(trained, profile, tmp_path: Path) -> None:
+    lake = copy_of(trained[0], tmp_path / "lake")
+    path = table_path(lake, "label_thresholds", tiny_market.KEY.symbol)
+    provenance = read_provenance(path)
+    assert provenance is not None
+    version = next(iter(provenance.inputs.values())).encode()
+    content, stat = path.read_bytes(), path.stat()
+    path.write_bytes(content.replace(version, bytes([version[0] ^ 1]) + version[1:]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(DamagedFile, match=r"label_thresholds/symbol=.*\.parquet is damaged"):
+        require_input(lake, profile, "encoder", "window_labels", DAY)
 
 
 def test_damaged_weights_and_records_are_not_loaded(trained, profile, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.data_quality import quality_is_outdated, remedy, why_refused
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
+from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.table import Input, Key, Table
@@ -157,6 +158,8 @@ def _why_unusable(lake: Lake, profile: Profile, source: Input, key: Key) -> str:
         return ""
     now = {inner.table: version_on_disk(lake, inner.table, expected[inner.table]) for inner in table.inputs}
     changed = [name for name, version in now.items() if version not in (None, on_disk.inputs[name])]
+    for name in changed:  # a damaged footer names another version: what is damaged is not made again by its readers
+        verified(table_path(lake, name, expected[name]))
     return f"made from another {' and '.join(changed)} than the lake holds" if changed else ""
 
 

@@ -39,6 +39,7 @@ REPORTED = (  # counters of a replay's report, which the checks of the day show
     "republished",
     "one_sided",
     "missing_trades",
+    "reconnects",  # a repeated snapshot begins a session
 )
 LOST = ("import_refused_lines", "cut_imports", "lost_messages")  # of the day's quality
 
