@@ -162,11 +162,11 @@ def run_example(example: str, lake: Lake, directory: Path) -> list[str]:
 def test_the_best_model_is_found_as_documented(lake, profile, tmp_path):
     (example,) = examples("docs/operations.md")
     header, *rows_printed = run_example(example, lake, tmp_path)
-    assert header.split() == ["params.symbol", "params.horizon_s", "params.head", "metrics.test/directional_f1_top10"]
+    assert header.split() == ["params.symbol", "params.horizon_s", "metrics.regression/directional_f1_top10"]
     row, *_ = rows_printed  # the best first
     scores = headline(pq.read_table(lake.by_model("gated_evaluation", KEY), partitioning=None))
-    assert row.split()[1:4] == [SYMBOL, "5", "regression"]
-    assert float(row.split()[4]) == pytest.approx(scores["regression/directional_f1_top10"], abs=1e-4)
+    assert row.split()[1:3] == [SYMBOL, "5"]
+    assert float(row.split()[3]) == pytest.approx(scores["regression/directional_f1_top10"], abs=1e-4)
 
 
 def test_the_example_of_the_documentation_runs_as_printed(lake, profile, tmp_path):
