@@ -107,6 +107,29 @@ def test_only_a_new_day_is_computed_and_nothing_else_becomes_stale(lake, profile
     assert not any(why for reasons in stale.values() for why in reasons.values())
 
 
+def test_the_command_forecasts_what_is_missing_and_leaves_the_rest_alone(lake, tmp_path):
+    settings = tiny_market.write_profile(tmp_path)
+    (tmp_path / "dagster_home").mkdir()
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path / "dagster_home")}
+
+    def predict(*options: str) -> subprocess.CompletedProcess[str]:
+        place = ["--lake", str(lake.root), "--profile", str(settings)]
+        command = [sys.executable, "-m", "uqlob_pipeline.cli", "predict", *place, *options]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    lake.forecasts(NEW).unlink(missing_ok=True)
+    first = predict()
+    assert first.returncode == 0, first.stderr
+    count = pq.read_metadata(lake.forecasts(NEW)).num_rows
+    assert f"{NEW}  {count:,} forecasts  {lake.forecasts(NEW)}" in first.stdout
+    written = lake.forecasts(NEW).stat().st_mtime_ns
+    assert predict().returncode == 0
+    assert lake.forecasts(NEW).stat().st_mtime_ns == written, "a day that is forecast already is left alone"
+    refused = predict("--from", str(day(0).date))
+    assert refused.returncode == 2
+    assert "learnt from" in refused.stderr
+
+
 def test_a_day_that_the_models_learnt_from_is_not_forecast(lake, profile):
     with pytest.raises(NotReady, match="the models learnt from this day"):
         write_forecasts(lake, profile, day(0), print)
