@@ -15,6 +15,7 @@ from uqlob_pipeline.devtools.bench.market_fidelity import market
 from uqlob_pipeline.devtools.bench.metric_speed import evaluation
 from uqlob_pipeline.devtools.bench.recorder_load import recording
 from uqlob_pipeline.devtools.bench.run_all import every
+from uqlob_pipeline.devtools.bench.scale import scale
 from uqlob_pipeline.devtools.bench.status_speed import status_speed
 from uqlob_pipeline.devtools.bench.training_speed import training
 from uqlob_pipeline.devtools.bench.worth import worth
@@ -31,6 +32,7 @@ bench.command()(training)
 bench.command()(evaluation)
 bench.command()(economics)
 bench.command()(backfill)
+bench.command()(scale)
 bench.command("status")(status_speed)
 bench.command()(intervals)
 bench.command()(joint)

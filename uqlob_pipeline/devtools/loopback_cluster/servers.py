@@ -26,6 +26,7 @@ from uqlob_pipeline.defs.instance import PROJECT
 BIN = Path(sys.executable).parent
 PATIENCE_S = 600.0  # a server may be slow to start on a loaded machine
 MOST_STARTS = 6
+STARTED = b"Ray runtime started"  # what `ray start` logs once it does not give up any more
 CLUSTER_MARK, NODE_MARK = "UQLOB_LOOPBACK_CLUSTER", "UQLOB_LOOPBACK_NODE"
 Command = list[str | Path]
 
@@ -152,6 +153,7 @@ class RayNodes:
         stack.callback(shutil.rmtree, self._sockets, ignore_errors=True)
         self._started = 0
         self._attempts: dict[str, int] = {}
+        self._logged_before: dict[str, int] = {}  # bytes in the log when the present start began
         self._options: dict[str, tuple[Any, ...]] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -177,7 +179,12 @@ class RayNodes:
         return sum(node["raylet"].get("state") == "ALIVE" for node in answer["data"]["summary"])
 
     def wait_for(self, count: int) -> None:
-        wait_until(lambda: self.alive() == count, f"{count} nodes of Ray", still_possible=self._restarted_where_ended)
+        """A node that is alive may still be given up by its own start, so that both must have succeeded."""
+        wait_until(
+            lambda: self.alive() == count and all(map(self._has_started, self._processes)),
+            f"{count} nodes of Ray",
+            still_possible=self._restarted_where_ended,
+        )
 
     def mark(self, name: str) -> str:
         return f"{self._environment[CLUSTER_MARK]}-{name}"
@@ -219,6 +226,12 @@ class RayNodes:
         for number in self.workers_of(run):
             os.kill(number, signal.SIGKILL)
 
+    def _has_started(self, name: str) -> bool:
+        return STARTED in self._log(name).read_bytes()[self._logged_before[name] :]
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"ray-{name}.log"
+
     def _restarted_where_ended(self) -> bool:
         """Ray gives up a start after 30 seconds, which a busy machine needs: it is tried again a few times."""
         for name in [name for name, process in self._processes.items() if process.poll() is not None]:
@@ -231,6 +244,7 @@ class RayNodes:
     def _start(self, name: str, cores: int, *options: str) -> None:
         self._options[name] = (cores, *options)
         self._attempts[name] = self._attempts.get(name, 0) + 1
+        self._logged_before[name] = self._log(name).stat().st_size if self._log(name).exists() else 0
         limits = [f"--num-cpus={cores}", "--object-store-memory=80000000", "--disable-usage-stats", "--block"]
         own = {**self._environment, NODE_MARK: self.mark(name), "UQLOB_SCRATCH": str(self._scratch / name)}
         command: Command = [BIN / "ray", "start", *options, *limits]
