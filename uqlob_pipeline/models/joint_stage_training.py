@@ -113,10 +113,12 @@ def _write_records(
     profile: Profile, plan: JointPlan, dataset: "JointDataset", results: list["TrainingResult"]
 ) -> list[StageRecord]:
     """Write the model of every task with its history and figures; returns their records, to be published."""
-    from uqlob_models.joint_training import export_task, freeze_validation
+    from uqlob_models.joint_training import export_task, freeze_validation, load_joint
 
     shared = len(results) == 1 or profile.training.stage(plan.tasks[0].objective).freeze_encoder
-    encode = freeze_validation(results[0].model, dataset).encode if shared else None  # members without a frozen encoder differ
+    encode = (
+        freeze_validation(load_joint(results[0].model), dataset).encode if shared else None
+    )  # members without a frozen encoder differ
     records = []
     for number, task in enumerate(plan.numbered()):
         horizon = number % len(dataset.horizons)
