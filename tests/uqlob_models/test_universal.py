@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.uqlob_models.toy_windows import config, frozen, joint, without_dropout
+from tests.uqlob_models.toy_windows import config, frozen, joint, scaled, without_dropout
 from uqlob_models.checkpoints import CheckpointError, read_newest_generation, save_model
-from uqlob_models.dataset import DatasetError, WindowDataset
-from uqlob_models.joint_dataset import JointBatches, JointDataset
+from uqlob_models.dataset import DatasetError
+from uqlob_models.joint_dataset import JointBatches
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import export_model, load_joint
 from uqlob_models.model import UqModel
@@ -23,27 +23,6 @@ from uqlob_models.universal_training import UniversalLearner, for_symbol, load_u
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SYMBOLS = ("BTC-USD", "ETH-USD", "SOL-USD")
-
-
-def in_units(one: WindowDataset, ticks: float, feature_mean: float, feature_std: float) -> WindowDataset:
-    """The same market with a smaller tick and features in other units."""
-    (store,) = one.stores
-    continuous = (store.continuous * feature_std + feature_mean).astype(np.float32)
-    version = f"{store.version}-{ticks:g}-{feature_mean:g}-{feature_std:g}"
-    return replace(
-        one,
-        stores=[replace(store, continuous=continuous, version=version)],
-        y=one.y * ticks,
-        delta=one.delta * ticks,
-        y_ref=one.y_ref * ticks,
-        feature_mean=np.full(7, feature_mean),
-        feature_std=np.full(7, feature_std),
-        _contexts={},
-    )
-
-
-def scaled(market: JointDataset, ticks: float, feature_mean: float = 0.0, feature_std: float = 1.0) -> JointDataset:
-    return JointDataset(tuple(in_units(one, ticks, feature_mean, feature_std) for one in market.horizons))
 
 
 def universal(sizes: tuple[int, ...] = (160, 120), seed: int = 0, unknown: float = 0.0) -> UniversalDataset:
