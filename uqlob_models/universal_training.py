@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from uqlob_models.checkpoints import save_model
 from uqlob_models.config import TrainingConfig
-from uqlob_models.dataset import WindowDataset
 from uqlob_models.frozen import FrozenWindows
+from uqlob_models.joint_dataset import JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import OBJECTIVES, SCORE, JointLearner, JointStage, load_joint, validate_joint
 from uqlob_models.learner import fit_input_statistics
@@ -29,7 +29,7 @@ from uqlob_models.universal_dataset import UniversalBatch, UniversalBatches, Uni
 
 STATISTICS = ("encoder.input.mean", "encoder.input.std", "encoder.summary.mean", "encoder.summary.std", "y_ref")
 KIND = "universal"
-Model = TypeVar("Model", JointEncoder, JointModel)
+Model = TypeVar("Model", bound=JointEncoder | JointModel)
 
 
 def read_statistics(model: nn.Module) -> dict[str, Tensor]:
@@ -43,13 +43,13 @@ def set_statistics(model: nn.Module, statistics: dict[str, Tensor]) -> None:
             model.get_buffer(name).copy_(value)
 
 
-def for_symbol(model: Model, dataset: WindowDataset) -> Model:
+def for_symbol(model: Model, dataset: JointDataset) -> Model:
     """A copy of a universal model with the input statistics of a symbol. Its `at` takes y_ref as well.
 
     Scales, bins and labels of `dataset` were fitted on the symbol's training days; the universal model need not have seen it.
     """
     own = deepcopy(model)
-    fit_input_statistics(own.encoder, dataset)
+    fit_input_statistics(own.encoder, dataset)  # type: ignore[arg-type]
     return own
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.uqlob_models.toy_windows import config, frozen, joint, scaled, without_dropout
 from uqlob_models.checkpoints import CheckpointError, read_newest_generation, save_model
 from uqlob_models.dataset import DatasetError
-from uqlob_models.joint_dataset import JointBatches
+from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import export_model, load_joint
 from uqlob_models.model import UqModel
@@ -121,7 +121,7 @@ def test_the_units_of_a_symbol_do_not_change_its_forecasts() -> None:
     forecasts = []
     for own in (market, scaled(market, 100.0, 4.0, 3.0)):
         one = own.horizons[1]
-        at_symbol = for_symbol(model, one).at(10, one.y_ref, "regression")
+        at_symbol = for_symbol(model, own).at(10, one.y_ref, "regression")
         assert isinstance(at_symbol, UqModel)
         forecasts.append(predict_regression(at_symbol, one, one.targets("test", 5)))
     np.testing.assert_allclose(forecasts[1].mean, 100 * forecasts[0].mean, rtol=1e-3, atol=1e-3)
@@ -132,7 +132,7 @@ def trained(directory: Path, market: UniversalDataset, recipe):  # type: ignore[
     encoder = train_universal("encoder", market, recipe, directory / "encoder")
     own = load_universal(encoder.model)
     assert isinstance(own, JointEncoder)
-    first = for_symbol(own, market.datasets[0].horizons[0]).at(0)
+    first = for_symbol(own, market.datasets[0]).at(0)
     save_model(directory / "own", first, "pretraining", recipe, step=1, data_version="toy", y_ref=1.0)
     return encoder, train_universal("heads", market, recipe, directory / "heads", encoder=directory / "own")
 
@@ -155,9 +155,20 @@ def test_every_symbol_and_horizon_is_learnt_and_a_symbol_left_out_can_be_forecas
     model = load_universal(heads.model)
     assert isinstance(model, JointModel)
     for horizon, one in zip(unseen.horizons_s, unseen.horizons, strict=True):
-        own = for_symbol(model, one).at(horizon, one.y_ref, "regression")
+        own = for_symbol(model, unseen).at(horizon, one.y_ref, "regression")
         targets = one.targets("test", 5)
         assert np.corrcoef(predict_regression(own, one, targets).mean, one.y[targets])[0, 1] > 0.5
+
+
+def test_a_pretrained_encoder_is_accepted_where_horizons_lack_different_labels(tmp_path: Path) -> None:
+    """The statistics of the summaries are those of windows with a label at every horizon, in both stages."""
+    market = universal(unknown=0.2)
+    first = market.datasets[0].horizons[0]
+    y = np.where(np.arange(len(first)) % 3 == 0, np.nan, first.y)
+    fewer = replace(first, y=y, label=np.where(np.isnan(y), -1, first.label), _contexts={})
+    market.symbols["BTC-USD"] = JointDataset((fewer, *market.datasets[0].horizons[1:]))
+    _, heads = trained(tmp_path, market, frozen(with_summaries()))
+    assert heads.epochs == 2
 
 
 def test_an_interrupted_universal_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -179,7 +190,7 @@ def test_an_exported_model_is_the_universal_one_at_its_symbol_and_horizon_with_i
     market, recipe = universal(), with_summaries()
     result = train_universal("heads", market, recipe, tmp_path / "heads")
     symbol = market.datasets[1]
-    model = for_symbol(load_universal(result.model), symbol.horizons[2])
+    model = for_symbol(load_universal(result.model), symbol)
     exported = export_model(model, result, symbol, 2, "regression", tmp_path / "own", prefix="ETH-USD/")
     assert [epoch["validation/nlpd"] for epoch in exported.history] == [
         epoch["validation/ETH-USD/15s/regression/nlpd"] for epoch in result.history

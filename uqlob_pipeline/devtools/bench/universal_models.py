@@ -138,7 +138,7 @@ def train_on(place: Path, dataset: UniversalDataset, config: TrainingConfig, log
         encoder = train_universal("encoder", dataset, config, place / "encoder")
         shared = load_universal(encoder.model)
         assert isinstance(shared, JointEncoder)
-        first = for_symbol(shared, dataset.datasets[0].horizons[0]).at(0)
+        first = for_symbol(shared, dataset.datasets[0]).at(0)
         version = dataset.data_version()
         save_model(place / "pretrained", first, "pretraining", config, step=encoder.steps, data_version=version, y_ref=1.0)
         heads = train_universal("heads", dataset, config, place / "heads", encoder=place / "pretrained")
@@ -162,14 +162,14 @@ def compare(
     config = next(iter(markets.values())).config
     results = []
     for name in tested:
-        market, first = markets[name], datasets[name].horizons[0]
+        market = markets[name]
         kinds = {WITHOUT: [other for other in markets if other != name], **({WITH: list(markets)} if all_symbols else {})}
         scores, seconds = {}, {}
         for kind, symbols in kinds.items():
             place = root / f"universal-{seed}-{'-'.join(symbol.partition('-')[0] for symbol in symbols)}"
             dataset = UniversalDataset({symbol: datasets[symbol] for symbol in symbols})
             model, seconds[kind] = train_on(place, dataset, config, log)
-            scores[kind] = market.score_models(for_symbol(model, first), place / f"scores-{name}")
+            scores[kind] = market.score_models(for_symbol(model, datasets[name]), place / f"scores-{name}")
         scores |= market.own_scores(log)
         seconds["joint"] = core_seconds(market.place / "joint")
         log(f"{name} seed {seed}: scored on {[len(one.block) for one in scores[WITHOUT]]} forecasts by horizon")
