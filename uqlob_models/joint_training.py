@@ -154,16 +154,6 @@ def load_joint(directory: Path, kind: str = "joint") -> JointEncoder | JointMode
     return model.eval()
 
 
-def export_task(
-    result: TrainingResult, dataset: JointDataset, horizon: int, objective: Objective, directory: Path
-) -> TrainingResult:
-    """Save a joint model at the horizon of this number and one output as an ordinary model, in `directory/best`.
-
-    Returns the joint training as that model's own: its metric, its validation by epoch, and the terms of the joint loss.
-    """
-    return export_model(load_joint(result.model), result, dataset, horizon, objective, directory)
-
-
 def export_model(
     joint: JointEncoder | JointModel,
     result: TrainingResult,
@@ -173,7 +163,11 @@ def export_model(
     directory: Path,
     prefix: str = "",
 ) -> TrainingResult:
-    """As `export_task`, of the joint model that the training left. The names of its validation metrics start with `prefix`."""
+    """Save a joint model at the horizon of this number and one output as an ordinary model, in `directory/best`.
+
+    Returns the joint training as that model's own: its metric, its validation by epoch, and the terms of the joint loss.
+    `prefix` precedes the names of its validation metrics.
+    """
     about, _ = read_model(result.model)
     one = dataset.horizons[horizon]
     own: Encoder | UqModel
