@@ -9,8 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.uqlob_models.toy_windows import SECOND, at_horizon, config, dataset, frozen, joint, without_dropout
-from uqlob_models.checkpoints import load_model, read_newest_generation, save_model
+from tests.uqlob_models.toy_windows import (
+    SECOND,
+    assert_same_checkpoint,
+    at_horizon,
+    config,
+    dataset,
+    frozen,
+    joint,
+    without_dropout,
+)
+from uqlob_models.checkpoints import load_model, save_model
 from uqlob_models.config import HeadConfig, StageConfig
 from uqlob_models.dataset import DatasetError
 from uqlob_models.frozen import freeze, freeze_more
@@ -135,11 +144,7 @@ def test_an_interrupted_joint_training_resumes_to_the_same_bits(tmp_path: Path) 
         train_joint("heads", market, settings, tmp_path / "cut", stop=lambda: next(steps))
     resumed = train_joint("heads", market, settings, tmp_path / "cut")
     assert resumed.history[-1]["validation/score"] == whole.history[-1]["validation/score"]
-    states = [read_newest_generation(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
-    assert states[0] is not None
-    assert states[1] is not None
-    for name, tensor in states[0].weights.items():
-        assert torch.equal(tensor, states[1].weights[name]), name
+    assert_same_checkpoint(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_horizons_of_other_windows_are_refused() -> None:

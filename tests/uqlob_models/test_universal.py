@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.uqlob_models.toy_windows import config, frozen, joint, scaled, without_dropout
-from uqlob_models.checkpoints import CheckpointError, read_newest_generation, save_model
+from tests.uqlob_models.toy_windows import assert_same_checkpoint, config, frozen, joint, scaled, without_dropout
+from uqlob_models.checkpoints import CheckpointError, save_model
 from uqlob_models.dataset import DatasetError
 from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
@@ -179,11 +179,7 @@ def test_an_interrupted_universal_training_resumes_to_the_same_bits(tmp_path: Pa
         train_universal("heads", market, recipe, tmp_path / "cut", stop=lambda: next(steps))
     resumed = train_universal("heads", market, recipe, tmp_path / "cut")
     assert resumed.history[-1]["validation/score"] == whole.history[-1]["validation/score"]
-    states = [read_newest_generation(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
-    assert states[0] is not None
-    assert states[1] is not None
-    for name, tensor in states[0].weights.items():
-        assert torch.equal(tensor, states[1].weights[name]), name
+    assert_same_checkpoint(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_an_exported_model_is_the_universal_one_at_its_symbol_and_horizon_with_its_own_history(tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from uqlob_models.checkpoints import read_newest_generation
 from uqlob_models.config import (
     DeepLobWidths,
     DTablWidths,
@@ -129,3 +132,12 @@ def scaled(market: JointDataset, ticks: float, feature_mean: float = 0.0, featur
 
 def frozen(settings: TrainingConfig) -> TrainingConfig:
     return replace(settings, regression=replace(settings.regression, freeze_encoder=True))
+
+
+def assert_same_checkpoint(first: Path, second: Path) -> None:
+    """The newest checkpoints of two training directories hold the same weights, to the bit."""
+    states = [read_newest_generation(directory / "checkpoints") for directory in (first, second)]
+    assert states[0] is not None
+    assert states[1] is not None
+    for name, tensor in states[0].weights.items():
+        assert torch.equal(tensor, states[1].weights[name]), name
