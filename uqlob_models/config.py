@@ -152,6 +152,7 @@ class StageConfig:
     validate_every: PositiveInt = 1  # epochs
     select_from: PositiveInt = 1  # not printed: first epoch whose model may be kept (the last always may)
     checkpoint_every: PositiveInt = 1_000  # steps
+    horizon_per_block: bool = False  # not in the paper: a block of a joint training teaches one horizon instead of all
     joint_epochs: PositiveInt | None = None  # not in the paper: epochs of a joint training, where they are not `epochs`
 
     @property

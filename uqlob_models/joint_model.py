@@ -78,15 +78,12 @@ class JointModel(nn.Module):
             self.features.copy_(torch.tensor([horizon_features(horizon) for horizon in horizons_s]))
             self.y_ref.copy_(torch.tensor(y_refs, dtype=torch.float64))
 
-    def outputs(self, hidden: Tensor, tasks: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """Both decoders' outputs for the targets of each horizon. `hidden` (M, d_h) is projected once for all of them."""
-        projected = self.head.projection(hidden)
-        found = []
-        for features, task in zip(self.features, tasks, strict=True):
-            states = self.head.trunk.prepare(projected + self.horizon_shift(features), task.context_y)
-            conditioned = self.head.condition(states, task.target, task.context)
-            found.append((self.head.decoder(conditioned), self.class_decoder(conditioned)))
-        return found
+    def outputs(self, hidden: Tensor, task: Batch, horizon: int) -> tuple[Tensor, Tensor]:
+        """Both decoders' outputs for the targets of the horizon with this number; `hidden` (M, d_h) are the task's windows."""
+        projected = self.head.projection(hidden) + self.horizon_shift(self.features[horizon])
+        states = self.head.trunk.prepare(projected, task.context_y)
+        conditioned = self.head.condition(states, task.target, task.context)
+        return self.head.decoder(conditioned), self.class_decoder(conditioned)
 
     def forecast(self, outputs: Tensor, horizon: int) -> Forecast:
         return as_forecast(outputs, self.config.head, self.y_ref[horizon], self._dof_parameter(self.features[horizon]))

@@ -27,6 +27,7 @@ from uqlob_models.learner import Learner, choose_device, needed_windows
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import HeadKind, UqModel
 from uqlob_models.outcomes import TrainingResult
+from uqlob_models.sampling import Batch
 from uqlob_models.training import Parts, train
 from uqlob_models.validation import SELECTION_METRIC, validate
 
@@ -56,35 +57,41 @@ class JointLearner(Learner):
         return freeze(self.encoder, dataset, windows)  # type: ignore[arg-type]
 
     def terms(self, batch: JointBatch) -> dict[str, Tensor]:  # type: ignore[override]
-        """The mean of each term over the horizons."""
-        first = batch.tasks[0]
-        if self.frozen is None and self.stage.mirror:
-            first = first.mirrored(self.mirror)
+        """The mean of each term over the targets of all horizons."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
-            if self.frozen is not None:
-                hidden = self.frozen.rows(first.windows, first.window_mirrored)
-            else:
-                hidden = self.encoder.encode(first.tokens, first.continuous)
-            every = self._pretraining_terms(hidden, batch) if isinstance(self.model, JointEncoder) else self._terms(hidden, batch)
-        return {name: torch.stack([terms[name] for terms in every]).mean() for name in every[0]}
+            every = self._every_hidden(batch)
+            of_task = self._pretraining_terms if self.objective == "pretraining" else self._head_terms
+            present = [number for number, task in enumerate(batch.tasks) if len(task.y)]
+            terms = [of_task(every[number], batch.tasks[number], number) for number in present]
+        count = [len(batch.tasks[number].y) for number in present]
+        weight = torch.tensor(count, device=self.device) / sum(count)
+        return {name: (torch.stack([one[name] for one in terms]) * weight).sum() for name in terms[0]}
 
-    def _pretraining_terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
+    def _every_hidden(self, batch: JointBatch) -> list[Tensor]:
+        """The representations of each task's windows; every window is encoded once."""
+        tasks = batch.tasks[:1] if batch.shared else batch.tasks
+        if self.frozen is not None:
+            hidden = [self.frozen.rows(task.windows, task.window_mirrored) for task in tasks]
+        else:
+            seen = [task.mirrored(self.mirror) if self.stage.mirror else task for task in tasks]
+            encoded = self.encoder.encode(torch.cat([one.tokens for one in seen]), torch.cat([one.continuous for one in seen]))
+            hidden = list(encoded.split([len(task.windows) for task in tasks]))
+        return hidden * len(batch.tasks) if batch.shared else hidden
+
+    def _pretraining_terms(self, hidden: Tensor, task: Batch, horizon: int) -> dict[str, Tensor]:
         assert isinstance(self.model, JointEncoder)
-        parts = zip(self.model.class_logits(hidden.float()), batch.tasks, self.class_weight, strict=True)
-        return [{"loss": weighted_cross_entropy(logits, task.label, weight)} for logits, task, weight in parts]
+        logits = self.model.class_logits(hidden.float())[horizon]
+        return {"loss": weighted_cross_entropy(logits, task.label, self.class_weight[horizon])}
 
-    def _terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
+    def _head_terms(self, hidden: Tensor, task: Batch, horizon: int) -> dict[str, Tensor]:
         assert isinstance(self.model, JointModel)
-        outputs = self.model.outputs(hidden, batch.tasks)
-        every = []
-        for horizon, ((regression, logits), task) in enumerate(zip(outputs, batch.tasks, strict=True)):
-            with torch.autocast(regression.device.type, enabled=False):
-                forecast = self.model.forecast(regression, horizon)
-                shape = forecast.dof, forecast.zero_logit
-                terms = regression_terms(forecast.location, forecast.variance, task.y, task.delta, self.config.loss, *shape)
-                classes = weighted_cross_entropy(logits.float(), task.label, self.class_weight[horizon])
-            every.append({**terms, "classification": classes, "loss": terms["loss"] + classes})
-        return every
+        regression, logits = self.model.outputs(hidden, task, horizon)
+        with torch.autocast(regression.device.type, enabled=False):
+            forecast = self.model.forecast(regression, horizon)
+            shape = forecast.dof, forecast.zero_logit
+            terms = regression_terms(forecast.location, forecast.variance, task.y, task.delta, self.config.loss, *shape)
+            classes = weighted_cross_entropy(logits.float(), task.label, self.class_weight[horizon])
+        return {**terms, "classification": classes, "loss": terms["loss"] + classes}
 
 
 def validate_joint(learner: JointLearner, dataset: JointDataset) -> dict[str, float]:
