@@ -7,6 +7,7 @@ L_reg + L_cls.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -27,7 +28,6 @@ from uqlob_models.learner import Learner, choose_device, needed_windows
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import HeadKind, UqModel
 from uqlob_models.outcomes import TrainingResult
-from uqlob_models.sampling import Batch
 from uqlob_models.training import Parts, train
 from uqlob_models.validation import SELECTION_METRIC, validate
 
@@ -59,13 +59,13 @@ class JointLearner(Learner):
     def terms(self, batch: JointBatch) -> dict[str, Tensor]:  # type: ignore[override]
         """The mean of each term over the targets of all horizons."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
-            every = self._every_hidden(batch)
-            of_task = self._pretraining_terms if self.objective == "pretraining" else self._head_terms
-            present = [number for number, task in enumerate(batch.tasks) if len(task.y)]
-            terms = [of_task(every[number], batch.tasks[number], number) for number in present]
-        count = [len(batch.tasks[number].y) for number in present]
-        weight = torch.tensor(count, device=self.device) / sum(count)
-        return {name: (torch.stack([one[name] for one in terms]) * weight).sum() for name in terms[0]}
+            hidden = self._every_hidden(batch)
+            if isinstance(self.model, JointEncoder):
+                terms = self._pretraining_terms(self.model.class_logits(hidden[0].float()), batch)
+            else:
+                terms = self._head_terms(self.model.outputs(hidden, batch.tasks), batch)
+        count = torch.tensor([len(task.y) for task in batch.tasks if len(task.y)], device=self.device)
+        return {name: (torch.stack([one[name] for one in terms]) * count).sum() / count.sum() for name in terms[0]}
 
     def _every_hidden(self, batch: JointBatch) -> list[Tensor]:
         """The representations of each task's windows; every window is encoded once."""
@@ -78,20 +78,24 @@ class JointLearner(Learner):
             hidden = list(encoded.split([len(task.windows) for task in tasks]))
         return hidden * len(batch.tasks) if batch.shared else hidden
 
-    def _pretraining_terms(self, hidden: Tensor, task: Batch, horizon: int) -> dict[str, Tensor]:
-        assert isinstance(self.model, JointEncoder)
-        logits = self.model.class_logits(hidden.float())[horizon]
-        return {"loss": weighted_cross_entropy(logits, task.label, self.class_weight[horizon])}
+    def _pretraining_terms(self, logits: Sequence[Tensor], batch: JointBatch) -> list[dict[str, Tensor]]:
+        parts = zip(logits, batch.tasks, self.class_weight, strict=True)
+        return [{"loss": weighted_cross_entropy(own, task.label, weight)} for own, task, weight in parts]
 
-    def _head_terms(self, hidden: Tensor, task: Batch, horizon: int) -> dict[str, Tensor]:
+    def _head_terms(self, outputs: list[tuple[Tensor, Tensor]], batch: JointBatch) -> list[dict[str, Tensor]]:
+        """Of the horizons that have targets in this step."""
         assert isinstance(self.model, JointModel)
-        regression, logits = self.model.outputs(hidden, task, horizon)
-        with torch.autocast(regression.device.type, enabled=False):
-            forecast = self.model.forecast(regression, horizon)
-            shape = forecast.dof, forecast.zero_logit
-            terms = regression_terms(forecast.location, forecast.variance, task.y, task.delta, self.config.loss, *shape)
-            classes = weighted_cross_entropy(logits.float(), task.label, self.class_weight[horizon])
-        return {**terms, "classification": classes, "loss": terms["loss"] + classes}
+        every = []
+        for horizon, ((regression, logits), task) in enumerate(zip(outputs, batch.tasks, strict=True)):
+            if not len(task.y):
+                continue
+            with torch.autocast(regression.device.type, enabled=False):
+                forecast = self.model.forecast(regression, horizon)
+                shape = forecast.dof, forecast.zero_logit
+                terms = regression_terms(forecast.location, forecast.variance, task.y, task.delta, self.config.loss, *shape)
+                classes = weighted_cross_entropy(logits.float(), task.label, self.class_weight[horizon])
+            every.append({**terms, "classification": classes, "loss": terms["loss"] + classes})
+        return every
 
 
 def validate_joint(learner: JointLearner, dataset: JointDataset) -> dict[str, float]:

@@ -119,7 +119,7 @@ def test_the_joint_model_at_a_horizon_is_an_ordinary_model_with_the_same_outputs
     batch = next(JointBatches("regression", market, settings).read(0))
     with evaluating(model):
         hidden = model.encoder.encode(batch.tasks[0].tokens, batch.tasks[0].continuous)
-        outputs = [model.outputs(hidden, task, number) for number, task in enumerate(batch.tasks)]
+        outputs = model.outputs([hidden] * len(batch.tasks), batch.tasks)
         for number, (one, horizon) in enumerate(zip(market.horizons, market.horizons_s, strict=True)):
             task = batch.tasks[number]
             targets = task.windows.numpy()[task.target.numpy()]
