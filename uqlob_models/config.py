@@ -201,7 +201,8 @@ class TrainingConfig:
         for objective in OBJECTIVES:
             stage = self.stage(objective)
             epochs = stage.joint_epochs or stage.epochs
-            stages[objective] = replace(stage, epochs=epochs, select_from=min(stage.select_from, epochs))
+            select_from = max(round(stage.select_from * epochs / stage.epochs), 1)
+            stages[objective] = replace(stage, epochs=epochs, select_from=select_from)
         return replace(self, **stages)  # type: ignore[arg-type]
 
     def stage(self, objective: Objective) -> StageConfig:
