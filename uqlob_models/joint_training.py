@@ -151,37 +151,44 @@ def train_joint(
     return train(OBJECTIVES[stage], dataset, own, directory, parts=JOINT, **options)  # type: ignore[arg-type]
 
 
-def load_joint(directory: Path) -> JointEncoder | JointModel:
+def load_joint(directory: Path, kind: str = "joint") -> JointEncoder | JointModel:
     """Rebuilds a saved joint model from its directory alone."""
     about, weights = read_model(directory)
     kinds: dict[str, type[JointEncoder] | type[JointModel]] = {
-        "joint pretraining": JointEncoder,
-        "joint regression": JointModel,
+        f"{kind} pretraining": JointEncoder,
+        f"{kind} regression": JointModel,
     }
     if about["objective"] not in kinds:
-        raise CheckpointError(f"{directory} holds a model of one horizon, not a joint one")
+        raise CheckpointError(f"{directory} holds a model of the objective {about['objective']}, not a {kind} one")
     model = kinds[about["objective"]](TrainingConfig(**about["config"]), len(about["extra"]["horizons_s"]))
     model.load_state_dict(weights)
     return model.eval()
 
 
-def export_task(
-    result: TrainingResult, dataset: JointDataset, horizon: int, objective: Objective, directory: Path
+def export_model(
+    joint: JointEncoder | JointModel,
+    result: TrainingResult,
+    dataset: JointDataset,
+    horizon: int,
+    objective: Objective,
+    directory: Path,
+    prefix: str = "",
 ) -> TrainingResult:
     """Save a joint model at the horizon of this number and one output as an ordinary model, in `directory/best`.
 
     Returns the joint training as that model's own: its metric, its validation by epoch, and the terms of the joint loss.
+    `prefix` precedes the names of its validation metrics.
     """
     about, _ = read_model(result.model)
-    joint, one = load_joint(result.model), dataset.horizons[horizon]
+    one = dataset.horizons[horizon]
     own: Encoder | UqModel
     if isinstance(joint, JointEncoder):
         own = joint.at(horizon)
     else:
         assert objective != "pretraining"
         own = joint.at(dataset.horizons_s[horizon], one.y_ref, objective)
-    prefix = f"validation/{dataset.horizons_s[horizon]:g}s/{objective}/"
-    history = [_own_metrics(epoch, prefix) for epoch in result.history]
+    own_prefix = f"validation/{prefix}{dataset.horizons_s[horizon]:g}s/{objective}/"
+    history = [_own_metrics(epoch, own_prefix) for epoch in result.history]
     metric = SELECTION_METRIC[objective]
     value = next(epoch[f"validation/{metric}"] for epoch in history if epoch["epoch"] == result.best_epoch)
     save_model(
@@ -206,9 +213,8 @@ def _own_metrics(epoch: dict[str, float], prefix: str) -> dict[str, float]:
     return {**kept, **own}
 
 
-def freeze_validation(joint: Path, dataset: JointDataset) -> FrozenWindows:
+def freeze_validation(model: JointEncoder | JointModel, dataset: JointDataset) -> FrozenWindows:
     """The validation windows of every horizon as the joint model's encoder sees them, with the windows of their contexts."""
-    model = load_joint(joint)
     windows = [_every_target(dataset, split) for split in ("selection", "calibration")]
     if isinstance(model, JointModel):
         size = model.config.head.context

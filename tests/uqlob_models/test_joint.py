@@ -16,7 +16,7 @@ from uqlob_models.dataset import DatasetError
 from uqlob_models.frozen import freeze, freeze_more
 from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
-from uqlob_models.joint_training import JointLearner, export_task, load_joint, train_joint
+from uqlob_models.joint_training import JointLearner, export_model, load_joint, train_joint
 from uqlob_models.model import build_encoder
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs
@@ -199,7 +199,7 @@ def test_an_exported_task_is_the_joint_model_at_its_horizon_with_the_history_of_
     market, recipe = joint(), config(regression=replace(config().regression, epochs=3, joint_epochs=2))
     result = train_joint("heads", market, recipe, tmp_path / "heads")
     assert result.epochs == 2  # those of a joint training
-    exported = export_task(result, market, 1, "classification", tmp_path / "own")
+    exported = export_model(load_joint(result.model), result, market, 1, "classification", tmp_path / "own")
     saved = load_model(exported.model)
     expected = load_joint(result.model).at(market.horizons_s[1], market.horizons[1].y_ref, "classification")
     assert saved.objective == "classification"

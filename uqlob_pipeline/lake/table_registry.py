@@ -54,12 +54,16 @@ def threshold_settings(profile: Profile, key: Key, _: Provenance | None = None) 
 
 
 def stage_settings(stage: str, profile: Profile, key: Key, _: Provenance | None = None) -> str:
-    """Joint stages also depend on which horizons are trained together; both heads take the settings of joint fine-tuning."""
+    """Joint stages also depend on which horizons, and universal ones on which symbols, are trained together.
+
+    Both heads take the settings of joint fine-tuning.
+    """
     if profile.training.joint == "none":
         return profile.settings_version(*REGISTRY[stage].settings)
     source, recipe = ("encoder", "pretraining") if stage == "encoder" else ("uq_regression", "regression")
     joint = ("training.joint", f"training.{recipe}.joint_epochs", "evaluation.horizons_s")
-    return profile.settings_version(*REGISTRY[source].settings, *joint)
+    version = profile.settings_version(*REGISTRY[source].settings, *joint)
+    return f"{version} {', '.join(profile.symbols)}" if profile.training.joint == "universal" else version
 
 
 SETTINGS_RULES: dict[str, SettingsFn] = {

@@ -51,13 +51,14 @@ def market_profile(market: LearningMarket) -> Profile:
     from uqlob_pipeline.config.splits import Span, Splits
 
     demo = load_profile("demo")
+    instruments = load_profile("paper").instruments | demo.instruments
     spans, first = [], FIRST_DAY
     for days in (market.train_days, market.validation_days, market.test_days):
         spans.append(Span(first=first, last=first + dt.timedelta(days=days - 1)))
         first += dt.timedelta(days=days)
     return demo.model_copy(
         update={
-            "instruments": {market.symbol: demo.instruments[market.symbol]},
+            "instruments": {market.symbol: instruments[market.symbol]},
             "splits": Splits(train=spans[0], validation=spans[1], test=spans[2]),
             "evaluation": demo.evaluation.model_copy(update={"horizons_s": (market.horizon_s,)}),
         }
