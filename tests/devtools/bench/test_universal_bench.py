@@ -13,7 +13,8 @@ from uqlob_models.joint_dataset import JointDataset
 from uqlob_pipeline.devtools.bench.joint_scores import Scored
 from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile
 from uqlob_pipeline.devtools.bench.universal_models import (
-    OTHERS,
+    PLAIN,
+    PUBLISHED,
     WITH,
     WITHOUT,
     SymbolMarket,
@@ -44,7 +45,8 @@ def test_a_symbol_left_out_is_scored_beside_its_own_models_and_a_second_call_rea
     lines: list[str] = []
     results = compare(tmp_path, 21, toy_markets(tmp_path), ["SOL-USD"], True, lines.append)
     assert [(result["symbol"], result["seed"]) for result in results] == [("SOL-USD", 21)]
-    assert set(results[0]["scores"]) == {WITHOUT, WITH, *OTHERS}
+    deep = (WITHOUT, WITH, "joint")
+    assert set(results[0]["scores"]) == {*deep, *(f"{way}{PUBLISHED}" for way in deep), *PLAIN}
     dataset = toy_markets(tmp_path)["SOL-USD"].dataset
     expected = [len(one.targets("test", 5)) for one in dataset.horizons]
     for way, scores in results[0]["scores"].items():
@@ -64,11 +66,12 @@ def test_a_symbol_left_out_is_scored_beside_its_own_models_and_a_second_call_rea
         report["differences"]["left_out minus joint"]["all"].keys() == report["differences"]["universal minus joint"]["5s"].keys()
     )
     assert "left_out minus boosting" in as_text(report)
+    assert "universal_published minus joint_published" in as_text(report)
 
 
 def test_rows_pool_the_horizons_of_a_symbol_the_symbols_of_a_horizon_and_everything() -> None:
     better, worse = scored([0, 0, 1], [1.0, 2.0, 6.0], [0, 4, 4]), scored([0, 0, 1], [2.0, 3.0, 7.0], [0, 3, 4])
-    scores = {WITHOUT: [better, worse], **{way: [worse, worse] for way in OTHERS}}
+    scores = {WITHOUT: [better, worse], **{way: [worse, worse] for way in ("joint", *PLAIN)}}
     results = [
         {"symbol": symbol, "seed": seed, "horizons_s": [5, 10], "scores": scores, "core_seconds": {WITHOUT: 1.0}}
         for symbol in ("BTC-USD", "ETH-USD")
@@ -80,7 +83,7 @@ def test_rows_pool_the_horizons_of_a_symbol_the_symbols_of_a_horizon_and_everyth
     assert differences["5s"]["nlpd"][0] == pytest.approx(-1.0)
     assert differences["10s"]["nlpd"][0] == 0
     assert differences["BTC-USD"]["nlpd"][0] == differences["all"]["nlpd"][0] == pytest.approx(-0.5)
-    assert set(found["differences"]) == {f"left_out minus {way}" for way in OTHERS}
+    assert set(found["differences"]) == {f"left_out minus {way}" for way in ("joint", *PLAIN)}
 
 
 def test_scores_are_kept_and_not_computed_again(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 For each left-out symbol a universal model is trained on the other symbols, and gets the left-out symbol's bins, feature scales,
 thresholds and y_ref, which are fitted on its training days. Beside it stand the symbol's own joint model and plain models
 (`uqlob bench joint`), which were trained on those days. All are scored on the same test days; k* comes from the symbol's
-calibration half. Lakes and joint models have the same places below `--workdir` as those of `uqlob bench joint`.
+calibration half. `_published` are the distributions of the same model recalibrated online, as the pipeline publishes them.
+Lakes and joint models have the same places below `--workdir` as those of `uqlob bench joint`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uqlob_pipeline.devtools.bench.joint_models import LogFn, core_seconds, counted, train_together, windows_at
-from uqlob_pipeline.devtools.bench.joint_scores import Scored, means, paired, score, score_plain
+from uqlob_pipeline.devtools.bench.joint_scores import Scored, means, paired, score, score_plain, score_published
 from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from uqlob_models.universal_dataset import UniversalDataset
 
 WITHOUT, WITH = "left_out", "universal"  # trained on the other symbols; on all symbols
-OTHERS = ("joint", "linear", "boosting")
+JOINT, PLAIN = "joint", ("linear", "boosting")
+PUBLISHED = "_published"  # the same forecasts, recalibrated online
 
 
 def universal(
@@ -86,12 +88,14 @@ class SymbolMarket:
     def config(self) -> TrainingConfig:
         return market_profile(self.market).training
 
-    def score_models(self, model: JointModel, place: Path) -> list[Scored]:
-        """The scores of a joint model at each horizon, kept in `place`."""
-        found = []
+    def score_models(self, way: str, model: JointModel, place: Path) -> dict[str, list[Scored]]:
+        """The scores of a joint model at each horizon, as it is and recalibrated, kept in `place`."""
+        found: dict[str, list[Scored]] = {way: [], f"{way}{PUBLISHED}": []}
         for horizon, one in zip(self.horizons_s, self.dataset.horizons, strict=True):
             pair = [model.at(horizon, one.y_ref, kind) for kind in ("regression", "classification")]
-            found.append(kept_scores(place / f"{horizon}s.npz", partial(score, pair, one, self.config)))
+            for name, function in ((way, score), (f"{way}{PUBLISHED}", score_published)):
+                path = place / f"{horizon}s{name.removeprefix(way)}.npz"
+                found[name].append(kept_scores(path, partial(function, pair, one, self.config)))
         return found
 
     def own_scores(self, log: LogFn) -> dict[str, list[Scored]]:
@@ -103,9 +107,9 @@ class SymbolMarket:
         directory, _ = train_together(self.place / "joint", self.dataset, self.config, log)
         model = load_joint(directory)
         assert isinstance(model, JointModel)
-        found = {"joint": self.score_models(model, self.place / "scores-joint")}
+        found = self.score_models(JOINT, model, self.place / "scores-joint")
         summaries = window_summaries(self.dataset.horizons[0])  # those of a window are the same at every horizon
-        for kind in ("linear", "boosting"):
+        for kind in PLAIN:
             place = self.place / f"scores-{kind}"
             found[kind] = [
                 kept_scores(place / f"{horizon}s.npz", partial(score_plain, kind, one, self.config, summaries))
@@ -164,14 +168,15 @@ def compare(
     for name in tested:
         market = markets[name]
         kinds = {WITHOUT: [other for other in markets if other != name], **({WITH: list(markets)} if all_symbols else {})}
-        scores, seconds = {}, {}
+        scores: dict[str, list[Scored]] = {}
+        seconds: dict[str, float] = {}
         for kind, symbols in kinds.items():
             place = root / f"universal-{seed}-{'-'.join(symbol.partition('-')[0] for symbol in symbols)}"
             dataset = UniversalDataset({symbol: datasets[symbol] for symbol in symbols})
             model, seconds[kind] = train_on(place, dataset, config, log)
-            scores[kind] = market.score_models(for_symbol(model, datasets[name]), place / f"scores-{name}")
+            scores |= market.score_models(kind, for_symbol(model, datasets[name]), place / f"scores-{name}")
         scores |= market.own_scores(log)
-        seconds["joint"] = core_seconds(market.place / "joint")
+        seconds[JOINT] = core_seconds(market.place / "joint")
         log(f"{name} seed {seed}: scored on {[len(one.block) for one in scores[WITHOUT]]} forecasts by horizon")
         results.append({"symbol": name, "seed": seed, "horizons_s": market.horizons_s, "scores": scores, "core_seconds": seconds})
     return results
@@ -189,7 +194,9 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
     def scores(row: str, way: str) -> list[Scored]:
         return [result["scores"][way][number] for result, number in rows[row]]
 
-    pairs = [(way, other) for way in (WITHOUT, WITH) if way in ways for other in OTHERS]
+    suffixes = {way: PUBLISHED if way.endswith(PUBLISHED) else "" for way in ways}
+    ours = [way for way in ways if way.removesuffix(PUBLISHED) in (WITHOUT, WITH)]
+    pairs = [(way, other) for way in ours for other in (f"{JOINT}{suffixes[way]}", *PLAIN)]
     return {
         "forecasts": {row: sum(len(one.block) for one in scores(row, WITHOUT)) for row in rows},
         "core_seconds": [{"symbol": result["symbol"], "seed": result["seed"], **result["core_seconds"]} for result in results],
