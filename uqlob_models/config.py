@@ -152,6 +152,7 @@ class StageConfig:
     validate_every: PositiveInt = 1  # epochs
     select_from: PositiveInt = 1  # not printed: first epoch whose model may be kept (the last always may)
     checkpoint_every: PositiveInt = 1_000  # steps
+    horizon_per_block: bool = False  # not in the paper: a block of a joint training teaches one horizon instead of all
     joint_epochs: PositiveInt | None = None  # not in the paper: epochs of a joint training, where they are not `epochs`
 
     @property
@@ -201,7 +202,8 @@ class TrainingConfig:
         for objective in OBJECTIVES:
             stage = self.stage(objective)
             epochs = stage.joint_epochs or stage.epochs
-            stages[objective] = replace(stage, epochs=epochs, select_from=min(stage.select_from, epochs))
+            select_from = max(round(stage.select_from * epochs / stage.epochs), 1)
+            stages[objective] = replace(stage, epochs=epochs, select_from=select_from)
         return replace(self, **stages)  # type: ignore[arg-type]
 
     def stage(self, objective: Objective) -> StageConfig:

@@ -7,6 +7,7 @@ L_reg + L_cls.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -56,28 +57,38 @@ class JointLearner(Learner):
         return freeze(self.encoder, dataset, windows)  # type: ignore[arg-type]
 
     def terms(self, batch: JointBatch) -> dict[str, Tensor]:  # type: ignore[override]
-        """The mean of each term over the horizons."""
-        first = batch.tasks[0]
-        if self.frozen is None and self.stage.mirror:
-            first = first.mirrored(self.mirror)
+        """The mean of each term over the targets of all horizons."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
-            if self.frozen is not None:
-                hidden = self.frozen.rows(first.windows, first.window_mirrored)
+            hidden = self._every_hidden(batch)
+            if isinstance(self.model, JointEncoder):
+                terms = self._pretraining_terms(self.model.class_logits(hidden[0].float()), batch)
             else:
-                hidden = self.encoder.encode(first.tokens, first.continuous)
-            every = self._pretraining_terms(hidden, batch) if isinstance(self.model, JointEncoder) else self._terms(hidden, batch)
-        return {name: torch.stack([terms[name] for terms in every]).mean() for name in every[0]}
+                terms = self._head_terms(self.model.outputs(hidden, batch.tasks), batch)
+        count = torch.tensor([len(task.y) for task in batch.tasks if len(task.y)], device=self.device)
+        return {name: (torch.stack([one[name] for one in terms]) * count).sum() / count.sum() for name in terms[0]}
 
-    def _pretraining_terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
-        assert isinstance(self.model, JointEncoder)
-        parts = zip(self.model.class_logits(hidden.float()), batch.tasks, self.class_weight, strict=True)
-        return [{"loss": weighted_cross_entropy(logits, task.label, weight)} for logits, task, weight in parts]
+    def _every_hidden(self, batch: JointBatch) -> list[Tensor]:
+        """The representations of each task's windows; every window is encoded once."""
+        tasks = batch.tasks[:1] if batch.shared else batch.tasks
+        if self.frozen is not None:
+            hidden = [self.frozen.rows(task.windows, task.window_mirrored) for task in tasks]
+        else:
+            seen = [task.mirrored(self.mirror) if self.stage.mirror else task for task in tasks]
+            encoded = self.encoder.encode(torch.cat([one.tokens for one in seen]), torch.cat([one.continuous for one in seen]))
+            hidden = list(encoded.split([len(task.windows) for task in tasks]))
+        return hidden * len(batch.tasks) if batch.shared else hidden
 
-    def _terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
+    def _pretraining_terms(self, logits: Sequence[Tensor], batch: JointBatch) -> list[dict[str, Tensor]]:
+        parts = zip(logits, batch.tasks, self.class_weight, strict=True)
+        return [{"loss": weighted_cross_entropy(own, task.label, weight)} for own, task, weight in parts]
+
+    def _head_terms(self, outputs: list[tuple[Tensor, Tensor]], batch: JointBatch) -> list[dict[str, Tensor]]:
+        """Of the horizons that have targets in this step."""
         assert isinstance(self.model, JointModel)
-        outputs = self.model.outputs(hidden, batch.tasks)
         every = []
         for horizon, ((regression, logits), task) in enumerate(zip(outputs, batch.tasks, strict=True)):
+            if not len(task.y):
+                continue
             with torch.autocast(regression.device.type, enabled=False):
                 forecast = self.model.forecast(regression, horizon)
                 shape = forecast.dof, forecast.zero_logit

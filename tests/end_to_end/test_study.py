@@ -22,8 +22,9 @@ from uqlob_pipeline.defs.partitions import Partitions, study_partition_key
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.models.study import variant_forecasts
+from uqlob_pipeline.models.study.captions import caption
 from uqlob_pipeline.models.study.rows import ROWS, STATISTICS, study_keys, why_row_stale, write_study_row
-from uqlob_pipeline.models.study.study_tables import caption, missing_rows, read_rows, study_cells, write_csv
+from uqlob_pipeline.models.study.study_tables import missing_rows, read_rows, study_cells, write_csv
 from uqlob_pipeline.tracking.client import Tracking
 
 SIX_LINES = """table = "ablations"
@@ -181,7 +182,15 @@ def test_the_tables_have_means_paired_differences_and_captions(studied, study_pr
     assert by_row["uq-classification", "softmax", "nlpd", 0].mean is None
     assert {("mc-dropout", "snr"), ("mc-dropout", "softmax")} <= {(cell.variant, cell.confidence) for cell in cells}
     text = caption(cells, study_profile)
-    for part in ("seed 3", "1 seed per row", "test forecasts", "frozen", "Holm", "With one seed", "more seeds, test days"):
+    for part in (
+        "seed 3",
+        "1 training seed per row",
+        "test forecasts",
+        "frozen",
+        "Holm",
+        "With one seed",
+        "more seeds, test days",
+    ):
         assert part in text
     assert len(pl.read_csv(write_csv(cells, tmp_path / "baselines.csv"))) == len(cells)
 

@@ -16,6 +16,7 @@ from uqlob_pipeline.devtools.bench.metric_speed import evaluation
 from uqlob_pipeline.devtools.bench.recorder_load import recording
 from uqlob_pipeline.devtools.bench.run_all import every
 from uqlob_pipeline.devtools.bench.status_speed import status_speed
+from uqlob_pipeline.devtools.bench.study import study
 from uqlob_pipeline.devtools.bench.training_speed import training
 from uqlob_pipeline.devtools.bench.universal_models import universal
 from uqlob_pipeline.devtools.bench.worth import worth
@@ -37,6 +38,7 @@ bench.command()(intervals)
 bench.command()(joint)
 bench.command()(universal)
 bench.command()(worth)
+bench.command()(study)
 bench.command()(learning)
 bench.command()(market)
 bench.command("record")(recording)
