@@ -39,31 +39,30 @@ def with_summaries(frozen_encoder: bool = False):
     return frozen(settings) if frozen_encoder else settings
 
 
-@given(seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]), mirror=st.booleans())
-@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]), mirror=st.booleans(), per_block=st.booleans())
+@settings(max_examples=12, deadline=None)
 def test_no_horizon_of_any_symbol_sees_a_label_early_and_no_context_crosses_symbols(
-    seed: int, unknown: float, mirror: bool
+    seed: int, unknown: float, mirror: bool, per_block: bool
 ) -> None:
     market = universal((120, 90, 150), seed, unknown)
-    recipe = config(regression=replace(config().regression, mirror=mirror))
+    recipe = config(regression=replace(config().regression, mirror=mirror, horizon_per_block=per_block))
     seen = set()
     for batch in UniversalBatches("regression", market, recipe).read(0):
         symbol = market.datasets[batch.symbol]
-        tokens, _ = symbol.read(batch.windows.numpy())
-        np.testing.assert_array_equal(batch.joint.tasks[0].tokens.numpy(), tokens)  # inputs of this symbol and no other
-        for one, task in zip(symbol.horizons, batch.joint.tasks, strict=True):
+        for number, (one, task) in enumerate(zip(symbol.horizons, batch.joint.tasks, strict=True)):
             windows = task.windows.numpy()
+            if number == 0 or not batch.joint.shared:  # the inputs of this symbol and no other
+                np.testing.assert_array_equal(task.tokens.numpy(), symbol.read(windows)[0])
             end, start = one.t_end[windows[task.context.numpy()]], one.t_end[windows[task.target.numpy()]]
             assert (end + one.latency_ns + one.horizon_ns <= start[:, None]).all()
             sign = np.where(task.window_mirrored.numpy(), -1, 1)
             used = np.unique(task.context.numpy())
             own_outcomes = (one.y[windows] / one.y_ref * sign)[used]
             np.testing.assert_allclose(task.context_y.numpy()[used], own_outcomes, rtol=1e-5, atol=1e-6)
-        first = batch.joint.tasks[0]
-        seen |= {(batch.symbol, int(window)) for window in first.windows.numpy()[first.target.numpy()]}
+            seen |= {(batch.symbol, int(window)) for window in windows[task.target.numpy()]}
     targets = market.targets("train", recipe.head.context)
-    number = np.searchsorted(market.offsets, targets, side="right") - 1
-    assert seen == set(zip(number.tolist(), (targets - market.offsets[number]).tolist(), strict=True))  # each target of each
+    number_of = np.searchsorted(market.offsets, targets, side="right") - 1
+    assert seen == set(zip(number_of.tolist(), (targets - market.offsets[number_of]).tolist(), strict=True))
 
 
 def test_the_batches_of_a_symbol_are_those_of_its_joint_training() -> None:
