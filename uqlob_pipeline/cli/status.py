@@ -6,6 +6,7 @@ Everything follows from the provenance in the files, whatever made them: the UI,
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -14,9 +15,10 @@ import typer
 from uqlob_pipeline.cli.deep_status import show_deep_check
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.lake.available_days import left_out, recorded_partitions
+from uqlob_pipeline.lake.available_days import left_out, why_left_out
 from uqlob_pipeline.lake.data_quality import DataQuality, recorded_quality, remedy
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay
+from uqlob_pipeline.lake.one_pass import one_pass
 from uqlob_pipeline.lake.staleness import MISSING, staleness_by_table
 from uqlob_pipeline.lake.table import Key
 
@@ -112,15 +114,18 @@ def partition_name(table: str, key: Key) -> str:
 
 def lake_status(workplace: Workplace) -> LakeStatus:
     settings, place = workplace.profile, workplace.lake
-    days = recorded_partitions(place, settings)
-    quality = recorded_quality(place, settings)
+    recorded = place.recorded_days()
+    days = [day for day in recorded if not why_left_out(settings, day)]
+    with one_pass():
+        quality = recorded_quality(place, days)
+        reasons = staleness_by_table(place, settings, days)
     return LakeStatus(
         lake=place.name,
         profile=settings.name,
         recorded_days=len(days),
-        reasons=staleness_by_table(place, settings, days),
-        no_dump=without_dump(place, settings),
-        left_out=left_out(settings, place.recorded_days()),
+        reasons=reasons,
+        no_dump=without_dump(settings, recorded),
+        left_out=left_out(settings, recorded),
         quality=quality,
         refused={found.day: beyond for found in quality if (beyond := found.beyond_limits(settings.book))},
     )
@@ -213,8 +218,8 @@ def _without_subject(why: str, key: Key) -> str:
     return re.sub(rf"\b\w+ of {re.escape(str(key))}:? ", "", why, count=1).replace(f" for {key}", "")
 
 
-def without_dump(lake: Lake, profile: Profile) -> list[AssetDay]:
+def without_dump(profile: Profile, recorded: Iterable[AssetDay]) -> list[AssetDay]:
     """The asset-days of the profile's splits that were never recorded."""
-    recorded = set(lake.recorded_days())
+    known = set(recorded)
     days = [AssetDay(symbol, date) for symbol in profile.symbols for date in profile.days(symbol, "train", "validation", "test")]
-    return [day for day in days if day not in recorded]
+    return [day for day in days if day not in known]

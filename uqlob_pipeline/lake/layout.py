@@ -122,14 +122,16 @@ class Lake:
     # ---- what was recorded
 
     def raw(self, channel: Channel, day: AssetDay) -> Path:
-        return self.root / "raw" / channel / day.symbol / day.date.isoformat()
+        return self.root.joinpath("raw", channel, day.symbol, day.date.isoformat())
 
     def dumps(self, channel: Channel, day: AssetDay) -> list[Path]:
         """The dump files of an asset-day in the order of their names."""
         directory = self.raw(channel, day)
-        if not directory.is_dir():
+        try:
+            names = os.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(p for p in directory.iterdir() if p.name.endswith(DUMP_SUFFIXES) and not p.name.startswith("."))
+        return [directory / name for name in sorted(names) if name.endswith(DUMP_SUFFIXES) and not name.startswith(".")]
 
     def book_dumps(self, day: AssetDay) -> tuple[Channel, list[Path]]:
         """The dumps that the replay reads: level 3 where there is one, level 2 otherwise."""
@@ -158,7 +160,7 @@ class Lake:
     # ---- tables by asset-day
 
     def by_day(self, table: str, day: AssetDay) -> Path:
-        return self.root / table / f"symbol={day.symbol}" / f"date={day.date}.parquet"
+        return self.root.joinpath(table, f"symbol={day.symbol}", f"date={day.date}.parquet")
 
     def book_events(self, day: AssetDay) -> Path:
         return self.by_day("book_events", day)

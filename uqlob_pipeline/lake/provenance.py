@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,6 +16,11 @@ import pyarrow.parquet as pq
 from uqlob_pipeline.lake.file_hashes import damaged, verified
 
 PROVENANCE_KEY = b"uqlob"
+MAGIC = b"PAR1"
+FOOTER_READ = 1 << 14  # bytes from the end of a Parquet file: the footers of most are shorter
+# A key of the footer and the beginning of its value, in Thrift's compact encoding: both fields are strings with their length.
+_KEY_IN_FOOTER = b"\x18" + bytes([len(PROVENANCE_KEY)]) + PROVENANCE_KEY + b"\x18"
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True)
@@ -27,8 +34,7 @@ class Provenance:
 
     @cached_property
     def data_version(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        return _hash(asdict(self))
 
     def metadata(self) -> dict[bytes, bytes]:
         return {PROVENANCE_KEY: json.dumps({**asdict(self), "data_version": self.data_version}, sort_keys=True).encode()}
@@ -38,6 +44,10 @@ class Provenance:
         record: dict[str, Any] = json.loads(text)
         record = record.get("provenance", record)
         return cls(**{name: value for name, value in record.items() if name != "data_version"})
+
+
+def _hash(fields: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
 def read_provenance(path: Path) -> Provenance | None:
@@ -62,5 +72,31 @@ def read_provenance(path: Path) -> Provenance | None:
 @lru_cache(maxsize=1 << 17)
 def _in_footer(path: Path, _state: tuple[int, ...]) -> Provenance | None:
     """Staleness asks for each file several times: once for itself, and once for each table that reads it."""
+    if found := _found_in_footer(path, _state[0]):
+        return found
     metadata = (pq.read_metadata(path).metadata or {}).get(PROVENANCE_KEY)
     return Provenance.from_json(metadata) if metadata else None
+
+
+def _found_in_footer(path: Path, size: int) -> Provenance | None:
+    """The provenance by its place after its key, without the rest of the footer, which takes five times as long to decode.
+
+    The data version within shows that these are its bytes. None where they are not found: pyarrow says why.
+    """
+    with open(path, "rb", buffering=0) as file:
+        tail = os.pread(file.fileno(), FOOTER_READ, max(size - FOOTER_READ, 0))
+        needed = int.from_bytes(tail[-8:-4], "little") + 8
+        if needed > size or tail[-4:] != MAGIC:
+            return None
+        if needed > len(tail):
+            tail = os.pread(file.fileno(), needed, size - needed)
+    _, _, value = tail[-needed:].partition(_KEY_IN_FOOTER)
+    start = value.find(b"{")
+    with suppress(ValueError, TypeError):
+        record, _ = _DECODER.raw_decode(value[start:].decode(errors="replace"))
+        version = record.pop("data_version")
+        if _hash(record) == version:
+            found = Provenance(**record)
+            vars(found)["data_version"] = version  # as the property would keep it
+            return found
+    return None

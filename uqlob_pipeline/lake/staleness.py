@@ -14,6 +14,7 @@ from uqlob_pipeline.lake.data_quality import quality_is_outdated, remedy, why_re
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.one_pass import once_per_pass, one_pass
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.table import Input, Key, Table
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, STAGES, keys_of, symbol_of, table_path
@@ -30,11 +31,13 @@ class NotReady(Exception):
 # ---- what is on disk
 
 
+@once_per_pass
 def provenance_on_disk(lake: Lake, name: str, key: Key) -> Provenance | None:
     """How a partition was made; None where it is missing."""
     return read_provenance(table_path(lake, name, key))
 
 
+@once_per_pass
 def version_on_disk(lake: Lake, name: str, key: Key) -> str | None:
     """The data version of a partition. That of a trained stage also names its weights: a second training may differ."""
     path = table_path(lake, name, key)
@@ -148,6 +151,7 @@ def require_input(lake: Lake, profile: Profile, name: str, source: str, key: Key
     return version_on_disk(lake, source, key) or MISSING
 
 
+@once_per_pass
 def _why_unusable(lake: Lake, profile: Profile, source: Input, key: Key) -> str:
     """Why a partition cannot be read as an input; empty where it can.
 
@@ -237,6 +241,7 @@ def listed(days: list[dt.date], most: int = MOST_NAMED) -> str:
 # ---- staleness
 
 
+@once_per_pass
 def why_stale(lake: Lake, profile: Profile, name: str, key: Key) -> str:
     """Why a partition is not what it would be if it were made now; empty where it is."""
     on_disk = provenance_on_disk(lake, name, key)
@@ -270,10 +275,11 @@ def stale_partitions(lake: Lake, profile: Profile, *names: str) -> dict[str, dic
     """By table and partition, why tables that exist are stale; of daily tables for every recorded day."""
     days = recorded_partitions(lake, profile)
     found: dict[str, dict[str, str]] = {}
-    for name in names:
-        keys = keys_of(REGISTRY[name], profile.symbols, days, list(profile.evaluation.horizons_s))
-        reasons = {str(name if key is None else key): why_stale(lake, profile, name, key) for key in keys}
-        found[name] = {key: why for key, why in reasons.items() if why not in ("", MISSING)}
+    with one_pass():
+        for name in names:
+            keys = keys_of(REGISTRY[name], profile.symbols, days, list(profile.evaluation.horizons_s))
+            reasons = {str(name if key is None else key): why_stale(lake, profile, name, key) for key in keys}
+            found[name] = {key: why for key, why in reasons.items() if why not in ("", MISSING)}
     return found
 
 
@@ -283,9 +289,10 @@ def staleness_by_table(lake: Lake, profile: Profile, days: list[AssetDay]) -> di
     A report of stale tables is as stale as they are, although making the report alone again would gain nothing.
     """
     found: dict[str, dict[Key, str]] = {}
-    for table in ASSET_TABLES:
-        keys = keys_of(table, profile.symbols, days, list(profile.evaluation.horizons_s))
-        found[table.name] = {key: why_stale(lake, profile, table.name, key) for key in keys}
+    with one_pass():
+        for table in ASSET_TABLES:
+            keys = keys_of(table, profile.symbols, days, list(profile.evaluation.horizons_s))
+            found[table.name] = {key: why_stale(lake, profile, table.name, key) for key in keys}
     shown = {why for source in REGISTRY["paper_report"].inputs for why in found[source.table].values()}
     if shown - {"", MISSING} and not found["paper_report"][None]:
         found["paper_report"][None] = "shows tables that are stale"

@@ -8,6 +8,7 @@ from typing import Literal
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.layout import AssetDay, ModelKey, StudyKey
+from uqlob_pipeline.lake.one_pass import once_per_pass
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import sql_version
 
@@ -66,4 +67,9 @@ class Table:
         return self.code or sql_version(*self.sql)
 
     def settings_version(self, profile: Profile, key: Key, on_disk: Provenance | None = None) -> str:
-        return self.settings_fn(profile, key, on_disk) if self.settings_fn else profile.settings_version(*self.settings)
+        return self.settings_fn(profile, key, on_disk) if self.settings_fn else settings_version(profile, *self.settings)
+
+
+@once_per_pass
+def settings_version(profile: Profile, *keys: str) -> str:
+    return profile.settings_version(*keys)

@@ -12,7 +12,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
 from uqlob_pipeline.lake.provenance import Provenance
-from uqlob_pipeline.lake.table import Column, Input, Key, SettingsFn, Table
+from uqlob_pipeline.lake.table import Column, Input, Key, SettingsFn, Table, settings_version
 
 RAW_DUMPS = "raw_dumps"  # the only input that is not a table
 BOOK_LIMITS = {"max_quarantine_rate", "max_checksum_failures", "max_lost_message_share", "max_lost_time_share"}
@@ -48,7 +48,8 @@ def verified_all(provenance: Provenance) -> bool:
 
 def threshold_settings(profile: Profile, key: Key, _: Provenance | None = None) -> str:
     """The printed values of y_ref count only for their own symbol, and only where the profile chooses them."""
-    version = profile.settings_version(*(name for name in REGISTRY["label_thresholds"].settings if name != "labels.y_ref_paper"))
+    keys = [name for name in REGISTRY["label_thresholds"].settings if name != "labels.y_ref_paper"]
+    version = settings_version(profile, *keys)
     printed = [(h, printed_y_ref(profile, symbol_of(key), h)) for h in profile.labels.horizons_s]
     return f"{version} {printed}" if profile.labels.y_ref == "paper" else version
 
@@ -59,10 +60,10 @@ def stage_settings(stage: str, profile: Profile, key: Key, _: Provenance | None 
     Both heads take the settings of joint fine-tuning.
     """
     if profile.training.joint == "none":
-        return profile.settings_version(*REGISTRY[stage].settings)
+        return settings_version(profile, *REGISTRY[stage].settings)
     source, recipe = ("encoder", "pretraining") if stage == "encoder" else ("uq_regression", "regression")
     joint = ("training.joint", f"training.{recipe}.joint_epochs", "evaluation.horizons_s")
-    version = profile.settings_version(*REGISTRY[source].settings, *joint)
+    version = settings_version(profile, *REGISTRY[source].settings, *joint)
     return f"{version} {', '.join(profile.symbols)}" if profile.training.joint == "universal" else version
 
 

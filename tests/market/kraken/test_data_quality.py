@@ -1,5 +1,7 @@
 """What `data_quality` says of a replayed day: hand-made streams whose losses are known to the message and the millisecond."""
 
+import json
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from tests.market.kraken.market_streams import DAY, SNAPSHOT, Stream, profile, w
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
 from uqlob_pipeline.defs.market.checks import trades, whole_day
 from uqlob_pipeline.lake.atomic_files import write_parquet
-from uqlob_pipeline.lake.data_quality import DataQuality, read_quality, why_refused
+from uqlob_pipeline.lake.data_quality import ROW_KEY, DataQuality, read_quality, why_refused
 from uqlob_pipeline.lake.file_hashes import DamagedFile, read_table
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import read_provenance
@@ -97,7 +99,8 @@ def test_a_row_of_an_older_layout_is_refused_by_name_and_its_day_is_stale_until_
     whole = quality_of(lake, lines_of(stream_of(20)))
     path = lake.data_quality(DAY)
     table = read_table(path)
-    write_parquet(table.drop_columns(["prints", "cut_imports"]), path, table.schema.metadata)
+    metadata = {key: value for key, value in table.schema.metadata.items() if key != ROW_KEY}  # as that version wrote it
+    write_parquet(table.drop_columns(["prints", "cut_imports"]), path, metadata)
     with pytest.raises(DamagedFile, match=r"without prints, cut_imports.*materialise book_events again") as refused:
         read_quality(lake, DAY)
     assert str(path) in str(refused.value)
@@ -106,6 +109,16 @@ def test_a_row_of_an_older_layout_is_refused_by_name_and_its_day_is_stale_until_
     ingest(lake, profile())
     assert read_quality(lake, DAY) == whole
     assert why_stale(lake, profile(), "book_events", DAY) == ""
+
+
+def test_the_row_in_the_footer_is_that_of_the_columns(lake: Lake) -> None:
+    quality, path = quality_of(lake, lines_of(stream_of(50))), lake.data_quality(DAY)
+    table = read_table(path)
+    assert json.loads(table.schema.metadata[ROW_KEY]) == {**asdict(quality), "date": str(DAY.date)}
+    provenance = read_provenance(path)
+    assert provenance is not None
+    write_parquet(table, path, provenance.metadata())  # without it, as before
+    assert read_quality(lake, DAY) == quality
 
 
 # ---- trades

@@ -4,6 +4,7 @@ import dagster as dg
 
 from uqlob_pipeline.config.profile import BookSettings, Profile
 from uqlob_pipeline.defs.materialization import RECORDED, CheckOutcome
+from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.data_quality import MIN_EXECUTIONS_PER_PRINT, DataQuality, recorded_quality, remedy
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import MOST_NAMED
@@ -178,7 +179,7 @@ def whole_day(quality: DataQuality, limits: BookSettings) -> CheckOutcome:
 
 def every_day(lake: Lake, profile: Profile) -> dg.AssetCheckResult:
     """What was lost on every recorded day that was replayed, whichever run replayed it."""
-    found = recorded_quality(lake, profile)
+    found = recorded_quality(lake, recorded_partitions(lake, profile))
     refused = {quality.day: beyond for quality in found if (beyond := quality.beyond_limits(profile.book))}
     damaged = {quality.day: "; ".join(losses) for quality in found if (losses := quality.losses())}
     if refused:
