@@ -81,6 +81,10 @@ class Variant(Section):
         frozen = (self.mode or mode) == "frozen"
         for stage in ("regression", "classification"):
             settings[stage] = settings[stage] | {"freeze_encoder": frozen}
+            if (
+                settings[stage]["select_from"] >= settings[stage]["epochs"]
+            ):  # the last epoch counts: the others need no validation
+                settings[stage]["validate_every"] = settings[stage]["epochs"]
         settings["seed"] += seed - 1
         try:
             return TrainingConfig(**settings)

@@ -21,6 +21,7 @@ METRICS = {
     "sign_accuracy_gain": "Gain over all",
     "nlpd": "NLPD",
     "nlpd_raw": "NLPD, raw",
+    "nlpd_ewma": "NLPD, mean with EWMA width",
     "cov68_raw": "cov68, raw",
     "wr2": "WR²",
     "parameters": "Parameters",

@@ -18,6 +18,7 @@ METRIC_NAMES = {
     "sign_accuracy_gain": "sign gain",
     "nlpd": "NLPD",
     "nlpd_raw": "NLPD raw",
+    "nlpd_ewma": "NLPD, EWMA width",
     "cov68_raw": "cov68 raw",
     "wr2": "WR²",
 }

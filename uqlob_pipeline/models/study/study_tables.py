@@ -27,7 +27,14 @@ SIGNIFICANT = 0.05
 COSTS = ("parameters", "core_seconds", "encoder_core_seconds", "milliseconds_per_forecast")
 # Metric and gate of each column; differences are tested for those in TESTED.
 COLUMNS: dict[str, tuple[tuple[str, int], ...]] = {
-    "baselines": (("directional_f1", 90), ("sign_accuracy", 90), ("sign_accuracy_gain", 90), ("directional_f1", 0), ("nlpd", 0)),
+    "baselines": (
+        ("directional_f1", 90),
+        ("sign_accuracy", 90),
+        ("sign_accuracy_gain", 90),
+        ("directional_f1", 0),
+        ("nlpd", 0),
+        ("nlpd_ewma", 0),  # the row's mean with the width, tails and point mass of the EWMA reference
+    ),
     "ablations": (
         ("cov68_raw", 0),
         ("wr2", 0),
@@ -199,7 +206,7 @@ def score_of(metric: str, gate: int) -> Score:
 
 def is_defined(row: Row, metric: str) -> bool:
     """A classifier has no density."""
-    return row.regression or metric not in ("nlpd", "nlpd_raw", "cov68_raw", "wr2")
+    return row.regression or metric not in ("nlpd", "nlpd_raw", "nlpd_ewma", "cov68_raw", "wr2")
 
 
 def seed_values(row: Row, metric: str, gate: int, seeds: Sequence[int] | None = None) -> list[float]:

@@ -197,15 +197,19 @@ def _required(distribution: Any) -> Any:
 
 
 def _milliseconds_of(forecast: Callable[[Any], Any], row: RowInputs) -> float:
-    """Per forecast of the last few targets at once, their windows encoded and not looked up."""
+    """Of a core per forecast of the last few targets at once, their windows encoded and not looked up."""
     timed = row.targets[-TIMED:]
-    started = time.perf_counter()
+    started = time.process_time()
     forecast(timed)
-    return 1000 * (time.perf_counter() - started) / max(len(timed), 1)
+    return 1000 * (time.process_time() - started) / max(len(timed), 1)
 
 
-def eligible_targets(profile: Profile, config: TrainingConfig, dataset: "WindowDataset") -> Any:
-    """The targets of the selection half, the calibration half and the test days: those of the profile's context, for every
-    variant, so that all are judged on the same forecasts. A variant with a longer context has a few less."""
+def eligible_targets(profile: Profile, variant: Variant, config: TrainingConfig, dataset: "WindowDataset") -> Any:
+    """The targets of the test days, and for a regression those of both validation halves, which recalibrate it.
+
+    They are those of the profile's context, for every variant, so that all are judged on the same forecasts. A variant with a
+    longer context has a few less.
+    """
     size = max(profile.training.head.context, config.head.context)
-    return np.concatenate([dataset.targets(split, size) for split in ("selection", "calibration", "test")])
+    splits = ("selection", "calibration", "test") if variant.forecasts == "regression" else ("test",)
+    return np.concatenate([dataset.targets(split, size) for split in splits])
