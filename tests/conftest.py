@@ -13,8 +13,8 @@ import dagster as dg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.object_store import ObjectServer, object_server
 from uqlob_pipeline.config.profile import Profile, load_profile
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer, object_server
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day

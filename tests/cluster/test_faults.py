@@ -3,20 +3,24 @@
 The tests follow the DAG on one cluster with one lake, so that each needs those before it.
 """
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.conftest import LocalRun
-from tests.cluster.lake_contents import differences
-from tests.cluster.loopback_cluster import MOST_SECONDS, SYMBOLS, Cluster, asset_days, cluster
-from tests.cluster.servers import wait_until
+from tests.cluster.lake_contents import differences, objects
+from tests.cluster.two_symbols import SYMBOLS, asset_days
+from tests.end_to_end import tiny_market
 from tests.end_to_end.held import RELEASED, held_environment
-from tests.object_store import ObjectServer
+from uqlob_pipeline.devtools.loopback_cluster.cluster import MOST_SECONDS, Cluster, cluster
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
+from uqlob_pipeline.devtools.loopback_cluster.servers import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 NODES = ("one", "two")
@@ -56,14 +60,16 @@ def held_trainings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, market_profile: Path, held_trainings: Path) -> Iterator[Cluster]:
     hook = {**held_environment(held_trainings), "HELD_STEP": "6"}  # a checkpoint is written at the third
-    with cluster(tmp_path_factory.mktemp("cluster"), market_profile, workers=NODES, node_environment=hook) as found:
+    with cluster(
+        tmp_path_factory.mktemp("cluster"), market_profile, tiny_market.DAYS, workers=NODES, node_environment=hook
+    ) as found:
         yield found
 
 
 def assert_as_on_one_machine(running: Cluster, local_run: LocalRun, *tables: str) -> None:
     found = [
         {key: content for key, content in contents.items() if key.startswith(tuple(f"{table}/" for table in tables))}
-        for contents in (running.objects(), local_run.files())
+        for contents in (objects(running), local_run.files())
     ]
     assert {key.split("/")[0] for key in found[1]} == {table.split("/")[0] for table in tables}
     assert differences(*found) == {}
@@ -71,6 +77,10 @@ def assert_as_on_one_machine(running: Cluster, local_run: LocalRun, *tables: str
 
 def messages(running: Cluster, run: str) -> list[str]:
     return [str(event.get("message")) for event in running.events(run)]
+
+
+def was_resumed(running: Cluster, run: str) -> bool:
+    return any(RESUMED in message for message in messages(running, run))
 
 
 def run_of(running: Cluster, backfill: str, partition: str) -> str:
@@ -97,10 +107,26 @@ def test_a_node_killed_in_mid_replay(running: Cluster, local_run: LocalRun) -> N
     node = kill_node_of(running, run)
     held.drop()
     running.wait_for_success(backfill)
-    assert [message for message in messages(running, run) if RESUMED in message]
+    assert was_resumed(running, run)
     assert_as_on_one_machine(running, local_run, "book_events", "window_prices", "data_quality")
-    running.nodes.start_worker(node)
-    running.nodes.wait_for(1 + len(NODES))
+    running.nodes.restart(node)
+
+
+def test_a_node_that_is_cut_off_and_comes_back(running: Cluster, local_run: LocalRun) -> None:
+    """It is stopped until its run goes on elsewhere, and then continued: two processes have the same work for a moment."""
+    held = HeldRequest(running.store, "PUT", "window_prices/symbol=ETH-USD/date=2026-01-06")
+    backfill = running.launch(["window_prices"], asset_days())
+    held.wait()
+    run = run_of(running, backfill, "ETH-USD")
+    (node,) = set(running.nodes.workers_of(run).values())
+    running.nodes.send(node, signal.SIGSTOP)
+    resumed = partial(was_resumed, running, run)
+    wait_until(resumed, "the run on another node", MOST_SECONDS)
+    running.nodes.send(node, signal.SIGCONT)
+    held.drop()
+    running.wait_for_success(backfill)
+    assert_as_on_one_machine(running, local_run, "window_prices")
+    running.nodes.restart(node)
 
 
 def test_two_backfills_of_the_same_days_at_once(running: Cluster, local_run: LocalRun) -> None:
@@ -138,11 +164,10 @@ def test_a_node_killed_in_mid_training_resumes_on_the_other(running: Cluster, lo
     node = kill_node_of(running, run)
     (held_trainings / RELEASED).touch()
     running.wait_for_success(backfill)
-    assert [message for message in messages(running, run) if RESUMED in message]
+    assert was_resumed(running, run)
     assert [message for message in messages(running, run) if "resuming from step-" in message]
     assert_as_on_one_machine(running, local_run, "models/encoder")
-    running.nodes.start_worker(node)
-    running.nodes.wait_for(1 + len(NODES))
+    running.nodes.restart(node)
 
 
 def test_a_run_worker_that_is_killed(running: Cluster, local_run: LocalRun) -> None:
@@ -154,7 +179,7 @@ def test_a_run_worker_that_is_killed(running: Cluster, local_run: LocalRun) -> N
     running.nodes.kill_worker_of(run)
     held.drop()
     running.wait_for_success(backfill)
-    assert [message for message in messages(running, run) if RESUMED in message]
+    assert was_resumed(running, run)
     assert_as_on_one_machine(running, local_run, "models", "predictions", "calibrated_predictions")
 
 
@@ -173,5 +198,5 @@ def test_a_database_that_is_restarted(running: Cluster, local_run: LocalRun) -> 
 
 def test_after_all_faults_the_lake_is_that_of_one_machine(running: Cluster, local_run: LocalRun) -> None:
     running.uqlob("materialize", "--submit")
-    assert differences(running.objects(), local_run.files()) == {}
+    assert differences(objects(running), local_run.files()) == {}
     running.uqlob("status", "--check")

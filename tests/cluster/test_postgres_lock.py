@@ -9,7 +9,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.cluster.servers import PROJECT, postgres
+from uqlob_pipeline.defs.instance import PROJECT
+from uqlob_pipeline.devtools.loopback_cluster.servers import postgres
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.store import StoreError
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from tests.end_to_end import tiny_market
 from tests.end_to_end.tiny_market import KEY
-from tests.object_store import ObjectServer
 from uqlob_models.content_hash import weights_hash
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.shared_lake import SharedLake, open_lake, working_copy
 from uqlob_pipeline.lake.staleness import staleness_by_table

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import day
 from tests.lake.test_shared_lake import LARGE, publish_events, store_of
-from tests.object_store import ObjectServer
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.lease import acquire
 from uqlob_pipeline.lake.open_store import open_store

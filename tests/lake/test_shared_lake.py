@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import day
-from tests.object_store import ObjectServer
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.file_hashes import DamagedFile, file_hash, hash_record, read_table

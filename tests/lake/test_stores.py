@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.ceph_gateway import PACKAGES, CephGateway, ceph_gateway, missing_programs
-from tests.object_store import KEYS, ObjectServer, object_server
+from uqlob_pipeline.devtools.loopback_cluster.object_server import KEYS, ObjectServer, object_server
 from uqlob_pipeline.lake.file_store import FileStore
 from uqlob_pipeline.lake.lease import acquire, lease
 from uqlob_pipeline.lake.open_store import open_store

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from uqlob_pipeline.devtools.backfill_queries import BACKFILL, LAUNCH
 from uqlob_pipeline.devtools.bench.process_cpu import ProcessCpu
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 TARGET_S = 10.0
 LIMIT_S = 1800.0
 DAILY = ("book_events", "window_prices", "event_features", "window_labels")
-LAUNCH = """mutation Launch($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
-  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
-BACKFILL = """query Backfill($id: String!) { partitionBackfillOrError(backfillId: $id) {
-  ... on PartitionBackfill { status } } }"""
 RUNS = """query Runs($id: String!) { runsOrError(filter: {tags: [{key: "dagster/backfill", value: $id}]}) { ... on Runs {
   results { id status creationTime startTime endTime stepStats { stepKey startTime endTime } } } } }"""
 EVENTS = """query Events($id: ID!) { logsForRun(runId: $id, limit: 1000) { ... on EventConnection { events {

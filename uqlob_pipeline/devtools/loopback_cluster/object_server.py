@@ -1,4 +1,4 @@
-"""An S3 server on loopback for the tests: moto, with what a test wants to go wrong in front of it."""
+"""An S3 server on loopback: moto, with what a test wants to go wrong in front of it."""
 
 import logging
 import threading
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from werkzeug.serving import make_server
+from werkzeug.serving import ThreadedWSGIServer, make_server
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test-access-key", "AWS_SECRET_ACCESS_KEY": "test-secret-key", "AWS_REGION": "us-east-1"}
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -58,6 +58,7 @@ def object_server(port: int = 0) -> Iterator[ObjectServer]:
     def start() -> None:
         known = int(found.url.rpartition(":")[2]) if found.url else port
         server = make_server("127.0.0.1", known, application, threaded=True)
+        assert isinstance(server, ThreadedWSGIServer)
         server.daemon_threads = True
         found.url = f"http://127.0.0.1:{server.port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)

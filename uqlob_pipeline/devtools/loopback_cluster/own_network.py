@@ -1,4 +1,4 @@
-"""A network with nothing but loopback: Ray listens on all interfaces, and nobody outside shall reach a test."""
+"""A network with nothing but loopback: Ray listens on all interfaces, and nobody outside shall reach it."""
 
 import ctypes
 import fcntl

@@ -1,11 +1,9 @@
-"""A whole cluster on loopback, as docs/deploy/cluster.md describes it, and what a test does with it."""
+"""A running cluster on loopback, as docs/deploy/cluster.md describes it, and what is done with it."""
 
 import contextlib
 import os
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +12,10 @@ from typing import Any
 
 import httpx
 
-from tests.cluster.lake_contents import files_of
-from tests.cluster.own_network import own_network
-from tests.cluster.servers import (
+from uqlob_pipeline.devtools.backfill_queries import BACKFILL, LAUNCH
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer, object_server
+from uqlob_pipeline.devtools.loopback_cluster.own_network import own_network
+from uqlob_pipeline.devtools.loopback_cluster.servers import (
     BIN,
     CLUSTER_MARK,
     PROJECT,
@@ -29,18 +28,8 @@ from tests.cluster.servers import (
     process,
     wait_until,
 )
-from tests.end_to_end import tiny_market
-from tests.object_store import ObjectServer, object_server
-from uqlob_pipeline.devtools.bench.backfill_overhead import BACKFILL, LAUNCH
 
 DEPLOY = PROJECT / "docs" / "deploy"
-SYMBOLS = ("BTC-USD", "ETH-USD")
-MORE_SYMBOLS = """
-[instruments.ETH-USD]
-tick = "0.01"
-price_precision = 2
-qty_precision = 8
-"""
 MOST_SECONDS = 3600.0  # of a backfill, on a machine that does much else
 RUNS = """query Runs($id: String!) { runsOrError(filter: {tags: [{key: "dagster/backfill", value: $id}]}) { ... on Runs {
   results { id status startTime endTime assetSelection { path } tags { key value } } } } }"""
@@ -64,13 +53,6 @@ class Cluster:
     def uqlob(self, *words: str, timeout: float = MOST_SECONDS) -> str:
         """A command of the terminal on this cluster; its output."""
         return run_uqlob(self.environment, *words, timeout=timeout)
-
-    def objects(self) -> dict[str, bytes]:
-        """What the store holds; read by another process, whose threads are all in the cluster's network."""
-        with tempfile.TemporaryDirectory() as directory:
-            command: list[str | Path] = [sys.executable, "-m", "tests.cluster.lake_contents", self.url, directory]
-            subprocess.run(command, env=self.environment, cwd=PROJECT, check=True, timeout=MOST_SECONDS)
-            return files_of(Path(directory))
 
     def graphql(self, query: str, **variables: Any) -> dict[str, Any]:
         answer = httpx.post(f"{self.webserver}/graphql", json={"query": query, "variables": variables}, timeout=300)
@@ -112,31 +94,26 @@ class Cluster:
 
 
 def run_uqlob(environment: dict[str, str], *words: str, timeout: float = MOST_SECONDS) -> str:
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 (our own command)
         [BIN / "uqlob", *words], env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=timeout, check=False
     )
     assert done.returncode == 0, f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout
 
 
-def write_profile(directory: Path, **changes: int) -> Path:
-    """The tiny market with two symbols."""
-    path = tiny_market.write_profile(directory, **changes)
-    path.write_text(path.read_text().replace("[splits]", f"{MORE_SYMBOLS}\n[splits]"))
-    return path
-
-
-def asset_days(symbols: tuple[str, ...] = SYMBOLS, days: int = tiny_market.DAYS) -> list[str]:
-    """Partitions as Dagster names them."""
-    dates = [str(tiny_market.day(number).date) for number in range(days)]
-    return [f"{date}|{symbol}" for symbol in symbols for date in dates]
-
-
 @contextmanager
 def cluster(
-    directory: Path, profile: Path, *, workers: tuple[str, ...] = ("worker",), node_environment: dict[str, str] | None = None
+    directory: Path,
+    profile: Path,
+    days: int,
+    *,
+    workers: tuple[str, ...] = ("worker",),
+    node_environment: dict[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """Everything, started and stopped; the lake holds the dumps. The head works too where there is one worker alone."""
+    """Everything, started and stopped; the lake holds the dumps of so many simulated days.
+
+    The head works too where there is one worker alone.
+    """
     logs, home = directory / "logs", directory / "dagster_home"
     logs.mkdir(parents=True)
     home.mkdir()
@@ -172,7 +149,7 @@ def cluster(
         for number, worker in enumerate(workers, 2):  # one after the other: Ray gives a start 30 seconds
             nodes.start_worker(worker)
             nodes.wait_for(number)
-        found.uqlob("simulate", "--profile", str(profile), "--days", str(tiny_market.DAYS))
+        found.uqlob("simulate", "--profile", str(profile), "--days", str(days))
 
         def start(name: str, *words: str | Path) -> "subprocess.Popen[bytes]":
             return stack.enter_context(process(name, [BIN / words[0], *words[1:]], environment, logs))

@@ -1,7 +1,7 @@
-"""Servers of a cluster on loopback for a test: Postgres, two Ray nodes, Dagster's code server, daemon and webserver.
+"""Servers of a cluster on loopback: Postgres, two Ray nodes, Dagster's code server, daemon and webserver.
 
 Every process has a mark of its cluster in its environment, and those of a Ray node a mark of their node: what a server started
-is found by it, so that nothing outlives the test, and a whole node can be killed at once.
+is found by it, so that nothing outlives its cluster, and a whole node can be killed at once.
 """
 
 import contextlib
@@ -21,11 +21,12 @@ from typing import Any
 
 import httpx
 
-PROJECT = Path(__file__).parents[2]
+from uqlob_pipeline.defs.instance import PROJECT
+
 BIN = Path(sys.executable).parent
 PATIENCE_S = 600.0  # a server may be slow to start on a loaded machine
 MOST_STARTS = 6
-CLUSTER_MARK, NODE_MARK = "UQLOB_TEST_CLUSTER", "UQLOB_TEST_NODE"
+CLUSTER_MARK, NODE_MARK = "UQLOB_LOOPBACK_CLUSTER", "UQLOB_LOOPBACK_NODE"
 Command = list[str | Path]
 
 
@@ -93,7 +94,9 @@ def _is_zombie(number: int) -> bool:
 def process(name: str, command: Command, environment: dict[str, str], logs: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A server in a process group of its own, which is ended with it."""
     with open(logs / f"{name}.log", "ab") as log:
-        child = subprocess.Popen(command, env=environment, cwd=PROJECT, stdout=log, stderr=log, start_new_session=True)
+        child = subprocess.Popen(  # noqa: S603 (our own commands)
+            command, env=environment, cwd=PROJECT, stdout=log, stderr=log, start_new_session=True
+        )
     try:
         yield child
     finally:
@@ -185,6 +188,20 @@ class RayNodes:
         self._processes.pop(name).wait(60)
         self._attempts.pop(name)
         return killed
+
+    def restart(self, name: str) -> None:
+        """A node that was killed or given up by Ray, started again; what is left of it is killed before."""
+        count = len(self._options)
+        if name in self._processes:
+            self.kill(name)
+        self.start_worker(name)
+        self.wait_for(count)
+
+    def send(self, name: str, which: signal.Signals) -> None:
+        """A signal to every process of a node: SIGSTOP and SIGCONT make it one that hears and says nothing for a while."""
+        for number in marked_processes(NODE_MARK, self.mark(name)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, which)
 
     def workers_of(self, run: str) -> dict[int, str]:
         """The processes that execute a run, and the node of each."""
