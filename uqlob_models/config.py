@@ -152,6 +152,7 @@ class StageConfig:
     validate_every: PositiveInt = 1  # epochs
     select_from: PositiveInt = 1  # not printed: first epoch whose model may be kept (the last always may)
     checkpoint_every: PositiveInt = 1_000  # steps
+    horizon_per_block: bool = False  # not in the paper: a block of a joint training teaches one horizon instead of all
     joint_epochs: PositiveInt | None = None  # not in the paper: epochs of a joint training, where they are not `epochs`
 
     @property
@@ -180,9 +181,10 @@ class TrainingConfig:
     mc_dropout_passes: NonNegativeInt = 0  # not in the paper: predictions mix this many passes with dropout; 0: one without
     ensemble: PositiveInt = 1  # not in the paper: members per head, of seeds seed, seed + 1, ...; predictions are their mixture
     mirror_predictions: bool = False  # not in the paper: a head's forecasts mix those of the market and of the mirrored one
-    # Not in the paper, which trains each horizon apart: one encoder and one trunk, with both decoders, for all horizons.
-    # Joint fine-tuning takes the settings of the stage `regression` (uqlob_models/joint_training.py).
-    joint: Literal["none", "horizons"] = "none"
+    # Not in the paper, which trains each model apart: one encoder and one trunk, with both decoders, for all horizons of a symbol
+    # ("horizons"), or for all symbols and horizons ("universal"). Joint fine-tuning takes the settings of the stage `regression`
+    # (uqlob_models/joint_training.py, universal_training.py).
+    joint: Literal["none", "horizons", "universal"] = "none"
     store_dtype: Literal["float16", "float32"] = "float16"  # not printed
     device: Literal["auto", "cpu", "cuda"] = "auto"
     bf16: bool = True  # not printed: autocast on CUDA; without effect on the CPU
@@ -200,7 +202,8 @@ class TrainingConfig:
         for objective in OBJECTIVES:
             stage = self.stage(objective)
             epochs = stage.joint_epochs or stage.epochs
-            stages[objective] = replace(stage, epochs=epochs, select_from=min(stage.select_from, epochs))
+            select_from = max(round(stage.select_from * epochs / stage.epochs), 1)
+            stages[objective] = replace(stage, epochs=epochs, select_from=select_from)
         return replace(self, **stages)  # type: ignore[arg-type]
 
     def stage(self, objective: Objective) -> StageConfig:

@@ -94,7 +94,10 @@ class TemporalAttentionBilinear(nn.Module):
 
 
 class DTabl(Encoder):
-    """15 x 512 -> 64 x 256 -> 128 x 80 -> 256 x 50 -> TABL 96 x 2, flattened to d_h = 192."""
+    """15 x 512 -> 64 x 256 -> 128 x 80 -> 256 x 50 -> TABL 96 x 2, flattened to d_h = 192.
+
+    In a wider window only the first layer's W_2 grows: all layers after it, d_h and the head are the same at any length.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         widths = config.dtabl

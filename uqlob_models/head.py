@@ -40,6 +40,17 @@ class MultiHeadAttention(nn.Module):
         mixed: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return mixed
 
+    def pool(self, query: Tensor, key: Tensor, rows: Tensor) -> Tensor:  # (B, d), (B, C, d), (B, C, d) -> (B, d)
+        """The same for one query per target, with V = W_V rows. A head's weights sum to one and W_V is linear: the rows are
+        averaged first, so that W_V is applied once per target and not once per row."""
+        heads = self.heads
+        query, key = query.unflatten(-1, (heads, 1, -1)), key.unflatten(-1, (heads, -1)).permute(0, 2, 3, 1)
+        weight = torch.softmax(query @ key / math.sqrt(key.shape[2]), dim=-1)[:, :, 0]  # (B, heads, C)
+        average = weight @ rows  # (B, heads, d)
+        value = torch.einsum("bhd,hed->bhe", average, self.value.weight.unflatten(0, (heads, -1)))
+        pooled: Tensor = self.output(value.flatten(1) + self.value.bias)
+        return pooled
+
 
 class WindowStates(NamedTuple):
     """The part of the head that depends on one window alone. One row per window."""
@@ -128,10 +139,9 @@ class Trunk(nn.Module):
         rows = [gather_rows(x, context) for x in (states.self_query, states.self_key, states.self_value)]
         refined = self.refined_norm(gather_rows(states.context, context) + self.self_attention(*rows))  # (B, C, d_r)
         # r^t = softmax(q K^T / sqrt(d_r)) V, q = W_q h~^t, K = W_k h~_i, V = R'
-        query = self.cross_attention.query(self.query(states.projected.index_select(0, target)))[:, None]  # (B, 1, d_r)
+        query = self.cross_attention.query(self.query(states.projected.index_select(0, target)))  # (B, d_r)
         key = gather_rows(states.cross_key, context)  # (B, C, d_r)
-        value = self.cross_attention.value(refined)
-        summary: Tensor = self.summary_norm(self.cross_attention(query, key, value)[:, 0])
+        summary: Tensor = self.summary_norm(self.cross_attention.pool(query, key, refined))
         return summary
 
 

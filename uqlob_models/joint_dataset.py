@@ -63,30 +63,35 @@ class JointDataset:
 
 @dataclass(frozen=True)
 class JointBatch:
-    """One step: the same windows for every horizon, with the outcomes and contexts of each. The first holds the inputs."""
+    """One step: a batch per horizon, with its own targets, outcomes and contexts."""
 
     tasks: tuple[Batch, ...]
+    shared: bool  # all tasks have the same windows, whose inputs the first holds
 
     @property
     def y(self) -> Tensor:
-        return self.tasks[0].y
+        return torch.cat([task.y for task in self.tasks])
 
     @property
     def windows(self) -> Tensor:
-        return self.tasks[0].windows
+        return self.tasks[0].windows if self.shared else torch.cat([task.windows for task in self.tasks])
 
     def pinned(self) -> JointBatch:
-        return JointBatch(tuple(task.pinned() for task in self.tasks))
+        return JointBatch(tuple(task.pinned() for task in self.tasks), self.shared)
 
     def to(self, device: torch.device) -> JointBatch:
-        return JointBatch(tuple(task.to(device) for task in self.tasks))
+        return JointBatch(tuple(task.to(device) for task in self.tasks), self.shared)
 
 
 class JointBatches(Batches):
-    """Each window of a step is read and encoded once, however many horizons and targets use it."""
+    """Each window of a step is read and encoded once, however many horizons and targets use it.
+
+    With `horizon_per_block`, each block of a step teaches one horizon; over the epochs every target meets every horizon.
+    """
 
     def __init__(self, objective: Objective, dataset: JointDataset, config: TrainingConfig) -> None:
         self.joint = dataset
+        self.horizon_per_block = config.stage(objective).horizon_per_block and objective != "pretraining"
         super().__init__(objective, dataset, config)  # type: ignore[arg-type]
 
     def _read_labels(self, context_size: int, config: TrainingConfig) -> None:
@@ -100,10 +105,15 @@ class JointBatches(Batches):
         return self.rows_of(selection, np.concatenate(contexts, axis=1))
 
     def _assemble(self, selection: Selection) -> JointBatch:  # type: ignore[override]
+        tasks, shared = [], not self.horizon_per_block
         rows = self._rows(selection)
-        tasks = []
-        for number, context in enumerate(np.split(rows.context, len(self.joint.horizons), axis=1)):
-            own = Rows(rows.windows, rows.mirrored, rows.target, context)
-            dataset, labels = self.joint.horizons[number], self.context_labels[number]
-            tasks.append(assemble(dataset, own, selection, labels, self.frozen or number > 0))
-        return JointBatch(tuple(tasks))
+        contexts = np.split(rows.context, len(self.joint.horizons), axis=1)
+        for number, dataset in enumerate(self.joint.horizons):
+            if shared:
+                chosen, own = selection, Rows(rows.windows, rows.mirrored, rows.target, contexts[number])
+            else:
+                chosen = selection.of(selection.block % len(self.joint.horizons) == number)
+                own = self.rows_of(chosen, self.contexts[number].windows(chosen.targets))
+            unread = self.frozen or (shared and number > 0)
+            tasks.append(assemble(dataset, own, chosen, self.context_labels[number], unread))
+        return JointBatch(tuple(tasks), shared)

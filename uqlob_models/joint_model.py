@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -78,15 +79,18 @@ class JointModel(nn.Module):
             self.features.copy_(torch.tensor([horizon_features(horizon) for horizon in horizons_s]))
             self.y_ref.copy_(torch.tensor(y_refs, dtype=torch.float64))
 
-    def outputs(self, hidden: Tensor, tasks: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """Both decoders' outputs for the targets of each horizon. `hidden` (M, d_h) is projected once for all of them."""
-        projected = self.head.projection(hidden)
-        found = []
-        for features, task in zip(self.features, tasks, strict=True):
-            states = self.head.trunk.prepare(projected + self.horizon_shift(features), task.context_y)
-            conditioned = self.head.condition(states, task.target, task.context)
-            found.append((self.head.decoder(conditioned), self.class_decoder(conditioned)))
-        return found
+    def outputs(self, hidden: Sequence[Tensor], tasks: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
+        """Both decoders' outputs for the targets of each horizon, all in one pass. `hidden` (M, d_h) are each task's windows."""
+        shifts = self.horizon_shift(self.features)  # (H, 128)
+        projected = torch.cat([self.head.projection(rows) + shift for rows, shift in zip(hidden, shifts, strict=True)])
+        states = self.head.trunk.prepare(projected, torch.cat([task.context_y for task in tasks]))
+        before = list(accumulate((len(rows) for rows in hidden[:-1]), initial=0))
+        target = torch.cat([task.target + first for task, first in zip(tasks, before, strict=True)])
+        context = torch.cat([task.context + first for task, first in zip(tasks, before, strict=True)])
+        conditioned = self.head.condition(states, target, context)
+        sizes = [len(task.y) for task in tasks]
+        decoded = (decoder(conditioned).split(sizes) for decoder in (self.head.decoder, self.class_decoder))
+        return list(zip(*decoded, strict=True))
 
     def forecast(self, outputs: Tensor, horizon: int) -> Forecast:
         return as_forecast(outputs, self.config.head, self.y_ref[horizon], self._dof_parameter(self.features[horizon]))

@@ -7,6 +7,7 @@ L_reg + L_cls.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -56,28 +57,38 @@ class JointLearner(Learner):
         return freeze(self.encoder, dataset, windows)  # type: ignore[arg-type]
 
     def terms(self, batch: JointBatch) -> dict[str, Tensor]:  # type: ignore[override]
-        """The mean of each term over the horizons."""
-        first = batch.tasks[0]
-        if self.frozen is None and self.stage.mirror:
-            first = first.mirrored(self.mirror)
+        """The mean of each term over the targets of all horizons."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
-            if self.frozen is not None:
-                hidden = self.frozen.rows(first.windows, first.window_mirrored)
+            hidden = self._every_hidden(batch)
+            if isinstance(self.model, JointEncoder):
+                terms = self._pretraining_terms(self.model.class_logits(hidden[0].float()), batch)
             else:
-                hidden = self.encoder.encode(first.tokens, first.continuous)
-            every = self._pretraining_terms(hidden, batch) if isinstance(self.model, JointEncoder) else self._terms(hidden, batch)
-        return {name: torch.stack([terms[name] for terms in every]).mean() for name in every[0]}
+                terms = self._head_terms(self.model.outputs(hidden, batch.tasks), batch)
+        count = torch.tensor([len(task.y) for task in batch.tasks if len(task.y)], device=self.device)
+        return {name: (torch.stack([one[name] for one in terms]) * count).sum() / count.sum() for name in terms[0]}
 
-    def _pretraining_terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
-        assert isinstance(self.model, JointEncoder)
-        parts = zip(self.model.class_logits(hidden.float()), batch.tasks, self.class_weight, strict=True)
-        return [{"loss": weighted_cross_entropy(logits, task.label, weight)} for logits, task, weight in parts]
+    def _every_hidden(self, batch: JointBatch) -> list[Tensor]:
+        """The representations of each task's windows; every window is encoded once."""
+        tasks = batch.tasks[:1] if batch.shared else batch.tasks
+        if self.frozen is not None:
+            hidden = [self.frozen.rows(task.windows, task.window_mirrored) for task in tasks]
+        else:
+            seen = [task.mirrored(self.mirror) if self.stage.mirror else task for task in tasks]
+            encoded = self.encoder.encode(torch.cat([one.tokens for one in seen]), torch.cat([one.continuous for one in seen]))
+            hidden = list(encoded.split([len(task.windows) for task in tasks]))
+        return hidden * len(batch.tasks) if batch.shared else hidden
 
-    def _terms(self, hidden: Tensor, batch: JointBatch) -> list[dict[str, Tensor]]:
+    def _pretraining_terms(self, logits: Sequence[Tensor], batch: JointBatch) -> list[dict[str, Tensor]]:
+        parts = zip(logits, batch.tasks, self.class_weight, strict=True)
+        return [{"loss": weighted_cross_entropy(own, task.label, weight)} for own, task, weight in parts]
+
+    def _head_terms(self, outputs: list[tuple[Tensor, Tensor]], batch: JointBatch) -> list[dict[str, Tensor]]:
+        """Of the horizons that have targets in this step."""
         assert isinstance(self.model, JointModel)
-        outputs = self.model.outputs(hidden, batch.tasks)
         every = []
         for horizon, ((regression, logits), task) in enumerate(zip(outputs, batch.tasks, strict=True)):
+            if not len(task.y):
+                continue
             with torch.autocast(regression.device.type, enabled=False):
                 forecast = self.model.forecast(regression, horizon)
                 shape = forecast.dof, forecast.zero_logit
@@ -140,37 +151,44 @@ def train_joint(
     return train(OBJECTIVES[stage], dataset, own, directory, parts=JOINT, **options)  # type: ignore[arg-type]
 
 
-def load_joint(directory: Path) -> JointEncoder | JointModel:
+def load_joint(directory: Path, kind: str = "joint") -> JointEncoder | JointModel:
     """Rebuilds a saved joint model from its directory alone."""
     about, weights = read_model(directory)
     kinds: dict[str, type[JointEncoder] | type[JointModel]] = {
-        "joint pretraining": JointEncoder,
-        "joint regression": JointModel,
+        f"{kind} pretraining": JointEncoder,
+        f"{kind} regression": JointModel,
     }
     if about["objective"] not in kinds:
-        raise CheckpointError(f"{directory} holds a model of one horizon, not a joint one")
+        raise CheckpointError(f"{directory} holds a model of the objective {about['objective']}, not a {kind} one")
     model = kinds[about["objective"]](TrainingConfig(**about["config"]), len(about["extra"]["horizons_s"]))
     model.load_state_dict(weights)
     return model.eval()
 
 
-def export_task(
-    result: TrainingResult, dataset: JointDataset, horizon: int, objective: Objective, directory: Path
+def export_model(
+    joint: JointEncoder | JointModel,
+    result: TrainingResult,
+    dataset: JointDataset,
+    horizon: int,
+    objective: Objective,
+    directory: Path,
+    prefix: str = "",
 ) -> TrainingResult:
     """Save a joint model at the horizon of this number and one output as an ordinary model, in `directory/best`.
 
     Returns the joint training as that model's own: its metric, its validation by epoch, and the terms of the joint loss.
+    `prefix` precedes the names of its validation metrics.
     """
     about, _ = read_model(result.model)
-    joint, one = load_joint(result.model), dataset.horizons[horizon]
+    one = dataset.horizons[horizon]
     own: Encoder | UqModel
     if isinstance(joint, JointEncoder):
         own = joint.at(horizon)
     else:
         assert objective != "pretraining"
         own = joint.at(dataset.horizons_s[horizon], one.y_ref, objective)
-    prefix = f"validation/{dataset.horizons_s[horizon]:g}s/{objective}/"
-    history = [_own_metrics(epoch, prefix) for epoch in result.history]
+    own_prefix = f"validation/{prefix}{dataset.horizons_s[horizon]:g}s/{objective}/"
+    history = [_own_metrics(epoch, own_prefix) for epoch in result.history]
     metric = SELECTION_METRIC[objective]
     value = next(epoch[f"validation/{metric}"] for epoch in history if epoch["epoch"] == result.best_epoch)
     save_model(
@@ -195,9 +213,8 @@ def _own_metrics(epoch: dict[str, float], prefix: str) -> dict[str, float]:
     return {**kept, **own}
 
 
-def freeze_validation(joint: Path, dataset: JointDataset) -> FrozenWindows:
+def freeze_validation(model: JointEncoder | JointModel, dataset: JointDataset) -> FrozenWindows:
     """The validation windows of every horizon as the joint model's encoder sees them, with the windows of their contexts."""
-    model = load_joint(joint)
     windows = [_every_target(dataset, split) for split in ("selection", "calibration")]
     if isinstance(model, JointModel):
         size = model.config.head.context

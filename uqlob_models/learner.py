@@ -50,6 +50,16 @@ def needed_windows(dataset: WindowDataset, context_size: int) -> NDArray[np.int6
     return np.union1d(targets, dataset.context(context_size).windows(targets))
 
 
+def fit_input_statistics(encoder: Encoder, dataset: WindowDataset) -> None:
+    """Gives an encoder the feature scales of a dataset, and the statistics of the summaries of its training windows."""
+    encoder.input.set_scales(
+        *(torch.as_tensor(array, dtype=torch.float32) for array in (dataset.feature_mean, dataset.feature_std))
+    )
+    if encoder.summary is not None:
+        windows = dataset.targets("train", 0)[:SUMMARISED]
+        encoder.fit_summaries(*(torch.from_numpy(array) for array in dataset.read(windows)))
+
+
 class Learner:
     """A model and its optimiser. A checkpoint saves what a step changes: `weights` and `tensors`."""
 
@@ -94,12 +104,7 @@ class Learner:
         return class_weights(torch.from_numpy(dataset.label[dataset.targets("train", 0)]))
 
     def _set_buffers(self, dataset: WindowDataset) -> None:
-        encoder = self.encoder
-        mean, std = (torch.as_tensor(array, dtype=torch.float32) for array in (dataset.feature_mean, dataset.feature_std))
-        encoder.input.set_scales(mean, std)
-        if encoder.summary is not None:
-            windows = dataset.targets("train", 0)[:SUMMARISED]
-            encoder.fit_summaries(*(torch.from_numpy(array) for array in dataset.read(windows)))
+        fit_input_statistics(self.encoder, dataset)
         if isinstance(self.model, UqModel):
             self.model.y_ref.fill_(dataset.y_ref)
 

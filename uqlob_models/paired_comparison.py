@@ -66,7 +66,9 @@ def paired_difference(
     found = np.stack([score(_drawn(own, bootstrap)) - score(_drawn(other, bootstrap)) for own, other in both])  # (seeds, R)
     generator = np.random.default_rng([bootstrap.seed, len(seeds)])
     weight = generator.multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=bootstrap.replicates).T / len(seeds)
-    replicates = (found * weight).sum(axis=0)
+    # Of n values a resample varies by (n - 1) / n of their variance, by half with two seeds: its departure is scaled up.
+    centre, drawn = found.mean(axis=0), (found * weight).sum(axis=0)
+    replicates = centre + (drawn - centre) * np.sqrt(len(seeds) / max(len(seeds) - 1, 1))
     replicates = replicates[np.isfinite(replicates)]
     if not replicates.size:
         return Difference(value, None, None, None, len(pairs))

@@ -8,7 +8,7 @@ from torch import nn
 
 from uqlob_models.config import TrainingConfig
 from uqlob_models.dtabl import DTabl
-from uqlob_models.model import UqModel
+from uqlob_models.model import HeadKind, UqModel, output_count
 
 
 class ParameterRow(NamedTuple):
@@ -43,8 +43,9 @@ def parameter_table(config: TrainingConfig | None = None) -> list[ParameterRow]:
         ParameterRow("trunk", "", parameters(trunk), True),
     ]
     decoder_widths = (width + config.head.projection, *config.head.decoder)
-    for name, model in (("regression", regression), ("classification", classification)):
-        outputs = 2 if name == "regression" else 3
+    models: dict[HeadKind, UqModel] = {"regression": regression, "classification": classification}
+    for name, model in models.items():
+        outputs = output_count(config, name)
         rows.append(ParameterRow(f"decoder, {name}", _chain((*decoder_widths, outputs)), parameters(model.head.decoder), True))
     rows.append(ParameterRow("total, regression", "", parameters(regression), True))
     rows.append(ParameterRow("total, classification", "", parameters(classification), True))

@@ -41,7 +41,7 @@ class PlainForecasts:
     """Of the targets, in ticks; a classifier has probabilities, a regression a distribution."""
 
     parameters: int  # coefficients, or leaves of the trees
-    seconds: float  # that forecasting took, without fitting and without the summaries
+    seconds: float  # of a core, that forecasting took, without fitting and without the summaries
     probabilities: Floats | None = None  # (n, 3)
     distribution: ZeroInflatedT | None = None
 
@@ -125,12 +125,12 @@ def _classifier(method: str, x: Floats, label: NDArray[np.int64], unseen: Floats
         else HistGradientBoostingClassifier(**BOOSTING, class_weight="balanced", random_state=seed)
     )
     model.fit(x, label)
-    started = time.perf_counter()
+    started = time.process_time()
     probabilities = np.zeros((2, unseen.shape[1], 3))
     for side in (0, 1):
         probabilities[side][:, model.classes_] = model.predict_proba(unseen[side])
     mean = (probabilities[0] + probabilities[1][:, MIRRORED_CLASSES]) / 2
-    spent = time.perf_counter() - started
+    spent = time.process_time() - started
     size = model.coef_.size + model.intercept_.size if method == "logistic" else _leaves([model])
     return PlainForecasts(size, spent, probabilities=mean)
 
@@ -141,9 +141,9 @@ def _regression(method: str, x: Floats, y: Floats, unseen: Floats, y_ref: float,
 
     if method == "ridge":
         linear = RidgeCV(alphas=np.logspace(0, 5, 11)).fit(x, y)
-        started = time.perf_counter()
+        started = time.process_time()
         mean = (linear.predict(unseen[0]) - linear.predict(unseen[1])) / 2
-        spent = time.perf_counter() - started
+        spent = time.process_time() - started
         scale = np.full(len(mean), max(float(np.std(y - linear.predict(x))), 1e-6))
         return PlainForecasts(linear.coef_.size + 1, spent, distribution=ZeroInflatedT.of(mean * y_ref, scale * y_ref))
     centre = HistGradientBoostingRegressor(**BOOSTING, random_state=seed).fit(x, y)
@@ -151,10 +151,10 @@ def _regression(method: str, x: Floats, y: Floats, unseen: Floats, y_ref: float,
         HistGradientBoostingRegressor(**BOOSTING, random_state=seed, loss="quantile", quantile=level).fit(x, y)
         for level in (0.16, 0.84)
     )
-    started = time.perf_counter()
+    started = time.process_time()
     mean = (centre.predict(unseen[0]) - centre.predict(unseen[1])) / 2
     width = np.mean([high.predict(side) - low.predict(side) for side in unseen], axis=0)
-    spent = time.perf_counter() - started
+    spent = time.process_time() - started
     # Where most windows do not move, both quantiles may be zero: a tenth of the typical width is the floor.
     floor = max(0.1 * float(np.std(y)), 1e-6)
     scale = np.maximum(width / (2 * NORMAL_68), floor)
@@ -170,6 +170,6 @@ def ewma_forecasts(dataset: WindowDataset, targets: NDArray[np.int64], fitted: N
     timing = {"horizon_ns": dataset.horizon_ns, "latency_ns": dataset.latency_ns}
     y = dataset.y[targets]
     outcomes = Realised.of(y, np.zeros(len(y)), dataset.t_end[targets], fitted, **timing)
-    started = time.perf_counter()
+    started = time.process_time()
     distribution = ewma_gaussian(outcomes)
-    return PlainForecasts(1, time.perf_counter() - started, distribution=distribution)
+    return PlainForecasts(1, time.process_time() - started, distribution=distribution)

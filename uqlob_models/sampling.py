@@ -36,10 +36,14 @@ Sampling = Literal["windows", "instances", "blocks"]
 
 @dataclass(frozen=True)
 class Selection:
-    """The targets of one step, and which are mirrored (a block as a whole, with its contexts)."""
+    """The targets of one step, which are mirrored (a block as a whole, with its contexts), and the block of each."""
 
     targets: NDArray[np.int64]  # (B,)
     mirrored: NDArray[np.bool_]  # (B,)
+    block: NDArray[np.int64]  # (B,) its place in the order of the epoch; without blocks, that of the target
+
+    def of(self, chosen: NDArray[np.bool_]) -> Selection:
+        return Selection(self.targets[chosen], self.mirrored[chosen], self.block[chosen])
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,9 @@ class Sampler:
         if self.sampling != "blocks":
             order = rng.permutation(self.targets)
             mirrored = self._mirrored(rng, len(order))
-            cuts = range(0, len(order), self.stage.batch)
-            return [Selection(order[i : i + self.stage.batch], mirrored[i : i + self.stage.batch]) for i in cuts]
+            cuts = np.arange(self.stage.batch, len(order), self.stage.batch)
+            parts = (np.split(values, cuts) for values in (order, mirrored, np.arange(len(order))))
+            return [Selection(*part) for part in zip(*parts, strict=True)]
         # Equal blocks up to one target. Rolling moves their borders, so that no two targets share a step in every epoch.
         rolled = np.roll(self.targets, -int(rng.integers(len(self.targets))))
         blocks = np.array_split(rolled, self.blocks)
@@ -96,8 +101,11 @@ class Sampler:
         selections = []
         for i in range(0, self.blocks, self.stage.blocks_per_step):
             chosen = order[i : i + self.stage.blocks_per_step]
+            sizes = [len(blocks[b]) for b in chosen]
             targets = np.concatenate([blocks[b] for b in chosen])
-            selections.append(Selection(targets, np.repeat(mirrored[chosen], [len(blocks[b]) for b in chosen])))
+            selections.append(
+                Selection(targets, np.repeat(mirrored[chosen], sizes), np.repeat(np.arange(i, i + len(chosen)), sizes))
+            )
         return selections
 
     def _mirrored(self, rng: np.random.Generator, count: int) -> NDArray[np.bool_]:

@@ -82,6 +82,15 @@ def test_an_ablation_differs_from_the_full_objective_in_what_its_title_says():
         assert config(name).loss == full.loss
 
 
+def test_a_head_whose_last_epoch_counts_is_validated_once():
+    demo = load_profile("demo").training
+    found = BUILT_IN["full"].training_config(demo, "frozen", 1)
+    assert demo.regression.select_from == demo.regression.epochs == found.regression.validate_every
+    assert found.pretraining == demo.pretraining
+    paper = load_profile("paper").training
+    assert BUILT_IN["full"].training_config(paper, "frozen", 1).regression.validate_every == paper.regression.validate_every
+
+
 def test_a_directory_of_ones_own_variants_adds_and_replaces(tmp_path):
     written(
         tmp_path, 'table = "ablations"\ntitle = "C = 30"\nhead = "regression"\n[training.head]\ncontext = 30\n', "long-context"

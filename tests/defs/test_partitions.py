@@ -70,6 +70,18 @@ def test_a_fit_reads_exactly_the_training_days_of_its_symbol(profile: Profile) -
     assert {str(key) for key in read.get_partition_keys()} == expected
 
 
+@pytest.mark.parametrize("all_symbols", [False, True])
+def test_a_model_of_a_universal_training_reads_the_days_of_all_symbols(profile: Profile, all_symbols: bool) -> None:
+    partitions = Partitions.of(profile)
+    how = mapping(profile, "model", "day", ("train",), all_symbols=all_symbols)
+    assert how is not None
+    one = partitions.model.subset_with_partition_keys([model_partition_key(ModelKey("ETH-USD", 5))])
+    read = how.get_upstream_mapped_partitions_result_for_partitions(one, partitions.model, partitions.day).partitions_subset
+    symbols = profile.symbols if all_symbols else ["ETH-USD"]
+    expected = {str(asset_day_key(AssetDay(symbol, date))) for symbol in symbols for date in profile.splits.train.days()}
+    assert {str(key) for key in read.get_partition_keys()} == expected
+
+
 @pytest.mark.parametrize("recorded", [False, True])
 def test_the_dates_end_at_the_last_day_that_is_recorded_or_planned(profile: Profile, tmp_path, recorded: bool) -> None:
     lake = Lake(tmp_path)

@@ -256,6 +256,7 @@ def test_the_demo_trains_two_symbols_at_once_each_with_all_its_horizons(tmp_path
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
     assert "4 models, 2 at a time" in ran.stdout
     assert "BTC-USD 5, 10 s: done" in ran.stdout
+    assert "BTC-USD and ETH-USD pooled" in ran.stdout
     assert (tmp_path / "lake" / "report" / "index.html").exists()
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster_home")) as instance:
         runs = instance.get_runs()

@@ -1,6 +1,7 @@
 """The study on the tiny market: rows of every kind, shared encoders, resuming, the tables, and a variant that a user adds."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +16,7 @@ from tests.end_to_end.tiny_market import KEY
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice
+from uqlob_pipeline.cli.study import shares
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.config.study import StudySettings, read_variants
 from uqlob_pipeline.defs.build_defs import build_assets, build_resources
@@ -22,8 +24,10 @@ from uqlob_pipeline.defs.partitions import Partitions, study_partition_key
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.models.study import variant_forecasts
+from uqlob_pipeline.models.study.captions import caption
+from uqlob_pipeline.models.study.comparisons import QUESTIONS, compared_pairs
 from uqlob_pipeline.models.study.rows import ROWS, STATISTICS, study_keys, why_row_stale, write_study_row
-from uqlob_pipeline.models.study.study_tables import caption, missing_rows, read_rows, study_cells, write_csv
+from uqlob_pipeline.models.study.study_tables import missing_rows, read_rows, study_cells, write_csv
 from uqlob_pipeline.tracking.client import Tracking
 
 SIX_LINES = """table = "ablations"
@@ -181,9 +185,55 @@ def test_the_tables_have_means_paired_differences_and_captions(studied, study_pr
     assert by_row["uq-classification", "softmax", "nlpd", 0].mean is None
     assert {("mc-dropout", "snr"), ("mc-dropout", "softmax")} <= {(cell.variant, cell.confidence) for cell in cells}
     text = caption(cells, study_profile)
-    for part in ("seed 3", "1 seed per row", "test forecasts", "frozen", "Holm", "With one seed", "more seeds, test days"):
+    for part in (
+        "seed 3",
+        "1 training seed per row",
+        "test forecasts",
+        "frozen",
+        "Holm",
+        "With one seed",
+        "more seeds, test days",
+    ):
         assert part in text
     assert len(pl.read_csv(write_csv(cells, tmp_path / "baselines.csv"))) == len(cells)
+
+
+def test_context_is_compared_with_none_on_the_same_forecasts(studied, study_profile, tmp_path):
+    lake, _ = studied
+    own = copy_of(lake, tmp_path / "lake")
+    write_study_row(own, study_profile, key("no-context"), print)
+    rows = read_rows([own], study_profile)
+    found = {(one.variant, one.metric, one.gate): one for one in compared_pairs(rows, study_profile, QUESTIONS["context"])}
+    assert {variant for variant, *_ in found} == {"no-context"}  # shuffled labels are missing, and so is their comparison
+    one = found["no-context", "nlpd", 0]
+    assert one.difference == pytest.approx(one.mean - one.reference_mean)
+    assert one.lower <= one.difference <= one.upper
+    assert one.seeds == 1
+    assert compared_pairs(rows, study_profile, QUESTIONS["end_to_end"]) == []
+
+
+def test_a_checkpoint_of_other_settings_is_replaced(studied, study_profile, tmp_path):
+    """An interrupted training whose variant was then changed left one."""
+    lake, _ = studied
+    own = copy_of(lake, tmp_path / "lake")
+    keeping = study_profile.model_copy(update={"study": study_profile.study.model_copy(update={"keep_models": True})})
+    write_study_row(own, keeping, key("short-context"), print)
+    assert list((own.study / "trainings").glob("**/best/*.safetensors"))
+    training = keeping.training
+    changed = keeping.model_copy(update={"training": replace(training, loss=replace(training.loss, lambda_directional=0.25))})
+    log: list[str] = []
+    write_study_row(own, changed, key("short-context"), log.append)
+    assert any("training afresh" in line for line in log)
+
+
+def test_two_processes_take_one_seed_each_or_share_the_rows_of_one():
+    due = [key(name, seed) for seed in (1, 2, 3) for name in ("full", "ewma", "ridge")]
+    assert {title: {one.seed for one in part} for title, part in shares(due, 2).items()} == {
+        "seed 1": {1}, "seed 2": {2}, "seed 3": {3},
+    }  # fmt: skip
+    dealt = shares(due[:3], 2)
+    assert [[one.variant for one in part] for part in dealt.values()] == [["full", "ridge"], ["ewma"]]
+    assert list(dealt) == ["seed 1, part 1 of 2", "seed 1, part 2 of 2"]
 
 
 def test_two_lakes_are_two_markets(studied, study_profile):

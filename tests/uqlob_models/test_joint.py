@@ -9,27 +9,36 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.uqlob_models.toy_windows import SECOND, at_horizon, config, dataset, frozen, joint, without_dropout
-from uqlob_models.checkpoints import load_model, read_newest_generation, save_model
+from tests.uqlob_models.toy_windows import (
+    SECOND,
+    assert_same_checkpoint,
+    at_horizon,
+    config,
+    dataset,
+    frozen,
+    joint,
+    without_dropout,
+)
+from uqlob_models.checkpoints import load_model, save_model
 from uqlob_models.config import HeadConfig, StageConfig
 from uqlob_models.dataset import DatasetError
 from uqlob_models.frozen import freeze, freeze_more
 from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
-from uqlob_models.joint_training import JointLearner, export_task, load_joint, train_joint
+from uqlob_models.joint_training import JointLearner, export_model, load_joint, train_joint
 from uqlob_models.model import build_encoder
 from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs
-from uqlob_models.sampling import Batches
+from uqlob_models.sampling import Batch, Batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@given(seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]), mirror=st.booleans())
-@settings(max_examples=12, deadline=None)
-def test_no_horizon_sees_a_label_before_it_is_known(seed: int, unknown: float, mirror: bool) -> None:
+@given(seed=st.integers(0, 1000), unknown=st.sampled_from([0.0, 0.3]), mirror=st.booleans(), per_block=st.booleans())
+@settings(max_examples=16, deadline=None)
+def test_no_horizon_sees_a_label_before_it_is_known(seed: int, unknown: float, mirror: bool, per_block: bool) -> None:
     market = joint(120, seed, (5, 10, 30), unknown)
-    settings = config(regression=replace(config().regression, mirror=mirror))
+    settings = config(regression=replace(config().regression, mirror=mirror, horizon_per_block=per_block))
     batches = JointBatches("regression", market, settings)
     for batch in batches.read(0):
         for one, task in zip(market.horizons, batch.tasks, strict=True):
@@ -54,15 +63,55 @@ def test_the_contexts_of_each_horizon_are_those_of_training_it_alone() -> None:
         np.testing.assert_allclose(task.y.numpy(), one.y[targets] / one.y_ref, rtol=1e-5)
 
 
-def test_each_window_is_encoded_once_a_step_whatever_the_number_of_horizons() -> None:
-    market, settings = joint(), config()
+def test_with_a_horizon_per_block_an_epoch_teaches_every_target_one_horizon_and_all_horizons_equally() -> None:
+    market = joint(360)
+    settings = config(regression=replace(config().regression, horizon_per_block=True, targets_per_block=4))
+    batches = JointBatches("regression", market, settings)
+    taught: list[set[int]] = [set() for _ in market.horizons]
+    for epoch in range(2):
+        counts = np.zeros(len(market.horizons))
+        for batch in batches.read(epoch):
+            for number, task in enumerate(batch.tasks):
+                taught[number] |= set(task.windows.numpy()[task.target.numpy()].tolist())
+                counts[number] += len(task.y)
+        assert counts.sum() == len(market.targets("train", 5))
+        assert counts.max() - counts.min() <= 8
+    assert len(taught[0] & taught[1]) > 0  # the same target, another horizon in another epoch
+
+
+def test_a_step_without_a_block_of_some_horizon_is_the_mean_over_the_others() -> None:
+    market = joint()
+    settings = without_dropout(config(regression=replace(config().regression, horizon_per_block=True, blocks_per_step=2)))
+    learner = JointLearner("regression", market, settings, total_steps=4)
+    batch = next(JointBatches("regression", market, settings).read(0))
+    assert len(batch.tasks[2].y) == 0
+    terms = learner.terms(batch)
+    parts = [
+        learner.terms(replace(batch, tasks=tuple(_emptied(task, other != number) for other, task in enumerate(batch.tasks))))
+        for number in (0, 1)
+    ]
+    weight = [len(batch.tasks[number].y) for number in (0, 1)]
+    expected = sum(count * part["loss"] for count, part in zip(weight, parts, strict=True)) / sum(weight)
+    torch.testing.assert_close(terms["loss"], expected)
+
+
+def _emptied(task: Batch, empty: bool) -> Batch:
+    """A batch without targets, with its windows."""
+    return replace(task, target=task.target[:0], context=task.context[:0], y=task.y[:0]) if empty else task
+
+
+@pytest.mark.parametrize("per_block", [False, True])
+def test_each_window_is_encoded_once_a_step_whatever_the_number_of_horizons(per_block: bool) -> None:
+    market, settings = joint(), config(regression=replace(config().regression, horizon_per_block=per_block))
     learner = JointLearner("regression", market, settings, total_steps=4)
     rows = []
     encode = learner.encoder.encode
     learner.encoder.encode = lambda tokens, continuous: (rows.append(len(tokens)), encode(tokens, continuous))[1]  # type: ignore
     batch = next(JointBatches("regression", market, settings).read(0))
     learner.learn(batch, 0)
-    assert rows == [len(np.unique(batch.windows.numpy()))]
+    assert rows == [len(batch.windows)]
+    if not per_block:  # blocks next to each other share windows, which two horizons then encode twice
+        assert len(batch.windows) == len(np.unique(batch.windows.numpy()))
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "zero_inflated_t"])
@@ -79,7 +128,7 @@ def test_the_joint_model_at_a_horizon_is_an_ordinary_model_with_the_same_outputs
     batch = next(JointBatches("regression", market, settings).read(0))
     with evaluating(model):
         hidden = model.encoder.encode(batch.tasks[0].tokens, batch.tasks[0].continuous)
-        outputs = model.outputs(hidden, batch.tasks)
+        outputs = model.outputs([hidden] * len(batch.tasks), batch.tasks)
         for number, (one, horizon) in enumerate(zip(market.horizons, market.horizons_s, strict=True)):
             task = batch.tasks[number]
             targets = task.windows.numpy()[task.target.numpy()]
@@ -135,11 +184,7 @@ def test_an_interrupted_joint_training_resumes_to_the_same_bits(tmp_path: Path) 
         train_joint("heads", market, settings, tmp_path / "cut", stop=lambda: next(steps))
     resumed = train_joint("heads", market, settings, tmp_path / "cut")
     assert resumed.history[-1]["validation/score"] == whole.history[-1]["validation/score"]
-    states = [read_newest_generation(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
-    assert states[0] is not None
-    assert states[1] is not None
-    for name, tensor in states[0].weights.items():
-        assert torch.equal(tensor, states[1].weights[name]), name
+    assert_same_checkpoint(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_horizons_of_other_windows_are_refused() -> None:
@@ -159,7 +204,7 @@ def test_an_exported_task_is_the_joint_model_at_its_horizon_with_the_history_of_
     market, recipe = joint(), config(regression=replace(config().regression, epochs=3, joint_epochs=2))
     result = train_joint("heads", market, recipe, tmp_path / "heads")
     assert result.epochs == 2  # those of a joint training
-    exported = export_task(result, market, 1, "classification", tmp_path / "own")
+    exported = export_model(load_joint(result.model), result, market, 1, "classification", tmp_path / "own")
     saved = load_model(exported.model)
     expected = load_joint(result.model).at(market.horizons_s[1], market.horizons[1].y_ref, "classification")
     assert saved.objective == "classification"

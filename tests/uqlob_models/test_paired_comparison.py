@@ -51,6 +51,14 @@ def test_only_seeds_and_markets_that_both_have_are_compared():
     assert paired_difference(noisy(0.1, (1,)), noisy(0.0, (2,)), mean_of, Bootstrap()) is None
 
 
+def test_two_seeds_vary_as_much_as_their_sample_variance_says():
+    variant = {seed: blocks(np.full(40, float(seed))) for seed in (0, 1)}
+    found = paired_difference(variant, {seed: blocks(np.zeros(40)) for seed in (0, 1)}, mean_of, Bootstrap(replicates=4000))
+    assert found is not None
+    # Half of the resamples draw both seeds; the others would be 0 and 1 without the correction.
+    assert (found.lower, found.upper) == pytest.approx((0.5 - np.sqrt(0.5), 0.5 + np.sqrt(0.5)))
+
+
 def test_fewer_than_twenty_blocks_give_a_difference_without_an_interval():
     few = {1: blocks(np.full(19, 2.0))}, {1: blocks(np.full(19, 1.5))}
     found = paired_difference(*few, mean_of, Bootstrap())

@@ -54,7 +54,7 @@ def test_blocks_and_instances_give_the_same_loss_and_gradients(objective: str, e
     settings = replace(settings, encoder=replace(settings.encoder, kind=encoder))
     toy = dataset(n=200, unknown=0.1)
     targets = toy.targets("train", 5)[20:52]
-    selection = Selection(targets, (np.arange(32) // 8 % 2).astype(bool) & mirror)
+    selection = Selection(targets, (np.arange(32) // 8 % 2).astype(bool) & mirror, np.arange(32) // 8)
     context = toy.context(5).windows(targets)
     found = []
     for rows_of in (block_rows, instance_rows):
@@ -86,7 +86,7 @@ def test_under_bf16_autocast_losses_gradients_and_weights_stay_in_float32(encode
     learner = Learner(objective, toy, settings, total_steps=10)
     size = 0 if objective == "pretraining" else settings.head.context
     targets = toy.targets("train", size)[:24]
-    selection = Selection(targets, np.arange(24) >= 12)
+    selection = Selection(targets, np.arange(24) >= 12, np.arange(24) // 12)
     batch = assemble(toy, block_rows(selection, toy.context(size).windows(targets)), selection, toy.context_labels())
     model = learner.model.train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -144,8 +144,9 @@ def test_the_mirror_exchanges_sides_and_is_its_own_inverse() -> None:
     toy = dataset(n=60)
     targets = toy.targets("train", 5)[:10]
     flags = np.arange(10) % 2 == 1
-    selection = Selection(targets, flags)
-    rows, unmirrored = instance_rows(selection, toy.context(5).windows(targets)), Selection(targets, np.zeros(10, dtype=bool))
+    selection = Selection(targets, flags, np.arange(10))
+    rows = instance_rows(selection, toy.context(5).windows(targets))
+    unmirrored = Selection(targets, np.zeros(10, dtype=bool), np.arange(10))
     batch = assemble(toy, rows, selection, toy.context_labels())
     plain = assemble(toy, rows, unmirrored, toy.context_labels())
     mirror = Mirror()
@@ -168,7 +169,7 @@ def test_a_block_is_mirrored_as_a_whole() -> None:
     """A target and its contexts are mirrored together, also where two blocks of one step share windows."""
     toy = dataset(n=120)
     targets = toy.targets("train", 5)[:24]
-    selection = Selection(targets, np.repeat([True, False], 12))
+    selection = Selection(targets, np.repeat([True, False], 12), np.repeat([0, 1], 12))
     rows = block_rows(selection, toy.context(5).windows(targets))
     assert np.array_equal(rows.mirrored[rows.target], selection.mirrored)
     assert np.array_equal(rows.mirrored[rows.context], np.repeat(selection.mirrored[:, None], 5, axis=1))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from uqlob_models.checkpoints import read_newest_generation
 from uqlob_models.config import (
     DeepLobWidths,
     DTablWidths,
@@ -106,5 +109,35 @@ def joint(n: int = 240, seed: int = 0, horizons_s: tuple[int, ...] = (5, 10, 15)
     return JointDataset((first, *(at_horizon(first, horizon, seed + horizon) for horizon in horizons_s[1:])))
 
 
+def in_units(one: WindowDataset, ticks: float, feature_mean: float, feature_std: float) -> WindowDataset:
+    """The same market with a smaller tick and features in other units."""
+    (store,) = one.stores
+    continuous = (store.continuous * feature_std + feature_mean).astype(np.float32)
+    version = f"{store.version}-{ticks:g}-{feature_mean:g}-{feature_std:g}"
+    return replace(
+        one,
+        stores=[replace(store, continuous=continuous, version=version)],
+        y=one.y * ticks,
+        delta=one.delta * ticks,
+        y_ref=one.y_ref * ticks,
+        feature_mean=np.full(7, feature_mean),
+        feature_std=np.full(7, feature_std),
+        _contexts={},
+    )
+
+
+def scaled(market: JointDataset, ticks: float, feature_mean: float = 0.0, feature_std: float = 1.0) -> JointDataset:
+    return JointDataset(tuple(in_units(one, ticks, feature_mean, feature_std) for one in market.horizons))
+
+
 def frozen(settings: TrainingConfig) -> TrainingConfig:
     return replace(settings, regression=replace(settings.regression, freeze_encoder=True))
+
+
+def assert_same_checkpoint(first: Path, second: Path) -> None:
+    """The newest checkpoints of two training directories hold the same weights, to the bit."""
+    states = [read_newest_generation(directory / "checkpoints") for directory in (first, second)]
+    assert states[0] is not None
+    assert states[1] is not None
+    for name, tensor in states[0].weights.items():
+        assert torch.equal(tensor, states[1].weights[name]), name

@@ -1,6 +1,8 @@
 """`uqlob demo`: the whole pipeline on the simulated market."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from uqlob_pipeline.cli.materialize import run
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
@@ -10,16 +12,22 @@ if TYPE_CHECKING:
     from uqlob_pipeline.lake.layout import Lake
 
 
-def demo(lake: LakeOption = None, profile: ProfileOption = None) -> None:
+def demo(
+    by_symbol: Annotated[
+        bool, typer.Option("--by-symbol", help="Print the results of each symbol by itself, not pooled over symbols.")
+    ] = False,
+    lake: LakeOption = None,
+    profile: ProfileOption = None,
+) -> None:
     """Simulate the profile's market and run the whole DAG on it, then print the results and where to look.
 
     Interrupted and started again, it resumes; once finished, a second call takes seconds.
     """
     with open_workplace(lake, profile) as workplace:
-        _run_demo(workplace)
+        _run_demo(workplace, by_symbol)
 
 
-def _run_demo(workplace: Workplace) -> None:
+def _run_demo(workplace: Workplace, by_symbol: bool) -> None:
     # Imported here so that other commands start fast; likewise below.
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -56,15 +64,15 @@ def _run_demo(workplace: Workplace) -> None:
     print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.root}/raw", flush=True)
     place.refresh()
     run(workplace, Choice())
-    _summary(place, settings)
+    _summary(place, settings, by_symbol)
 
 
-def _summary(lake: "Lake", profile: "Profile") -> None:
+def _summary(lake: "Lake", profile: "Profile", by_symbol: bool) -> None:
     from rich.console import Console
 
     from uqlob_pipeline.report.overview import overview_table
 
     console = Console(width=max(Console().width, 156))  # narrower, the table would break its words
-    console.print(overview_table(lake, profile))
+    console.print(overview_table(lake, profile, by_symbol=by_symbol))
     console.print(f"report   {lake.report / 'index.html'}", highlight=False, soft_wrap=True)
     console.print("look     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,6 +19,9 @@ def _group() -> None:
 @model.command()
 def summary(
     profile: Annotated[str | None, typer.Option(help="Built-in profile or path; default: UQLOB_PROFILE, else demo.")] = None,
+    window_length: Annotated[
+        int | None, typer.Option(min=2, help="Of the encoder, instead of the profile's: the counts of a wider window.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """Print the number of parameters of each part of the model."""
@@ -33,11 +37,13 @@ def summary(
     except ProfileError as error:
         Console(stderr=True).print(f"[red]{error}[/red]")
         raise typer.Exit(2) from None
-    rows = parameter_table(settings.training)
+    encoder = settings.training.encoder
+    encoder = replace(encoder, window_length=window_length or encoder.window_length)
+    rows = parameter_table(replace(settings.training, encoder=encoder))
     if as_json:
         typer.echo(json.dumps({row.part: row.parameters for row in rows}, indent=1))
         return
-    table = Table(title=f"Parameters of the model of profile '{settings.name}'")
+    table = Table(title=f"Parameters of the model of profile '{settings.name}', windows of {encoder.window_length} events")
     table.add_column("part")
     table.add_column("widths")
     table.add_column("parameters", justify="right")

@@ -17,6 +17,7 @@ from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.staleness import provenance_on_disk, why_stale
 from uqlob_pipeline.lake.table import Key, Table
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, STAGES, keys_of, symbol_of, verified_all
+from uqlob_pipeline.models.joint_stages import joint_name, trained_together
 
 BOOK_EVENTS = "book_events"
 
@@ -141,26 +142,27 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
 def planned_runs(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> Iterator[tuple[Run, int, int]]:
     """The runs of a leg in this process, each with its number and how many there are.
 
-    A joint training makes the models of every horizon in one run; what reads the models is planned after it.
+    A joint training makes the models of every horizon, a universal one those of every symbol too, in one run; what reads the
+    models is planned after it.
     """
     parts = [leg]
-    if profile.training.joint == "horizons" and leg[0].grain == "model":
+    if profile.training.joint != "none" and leg[0].grain == "model":
         stages = [table for table in leg if table.name in STAGES]
         parts = [part for part in (stages, leg[len(stages) :]) if part]
     for part in parts:
         runs = runs_for(part, lake, profile, choice)
-        if profile.training.joint == "horizons" and part[0].name in STAGES:
+        if profile.training.joint != "none" and part[0].name in STAGES:
             runs = [_joint_run(together, profile) for together in by_process(runs, profile)]
         yield from ((run, number, len(runs)) for number, run in enumerate(runs, 1))
 
 
 def by_process(runs: list[Run], profile: Profile) -> list[list[Run]]:
-    """Runs of models that one process makes: each model by itself, or all horizons of a symbol where they are trained jointly."""
+    """Runs of models that one process makes: each model by itself, or all that are trained jointly."""
     if profile.training.joint == "none":
         return [[run] for run in runs]
     together: dict[str, list[Run]] = {}
     for run in runs:
-        together.setdefault(symbol_of(run.keys[0]), []).append(run)
+        together.setdefault(joint_name(profile, symbol_of(run.keys[0])), []).append(run)
     return list(together.values())
 
 
@@ -172,12 +174,16 @@ def process_title(runs: list[Run]) -> str:
 
 
 def _joint_run(runs: list[Run], profile: Profile) -> Run:
-    """One run for the runs of a symbol, of the horizon whose models need the most stages. The other horizons come with it."""
+    """One run for runs that are trained jointly, of the model that needs the most stages. The others come with it."""
     first = max(runs, key=lambda run: len(run.tables))
     key = first.keys[0]
     assert isinstance(key, ModelKey)
-    others = [str(horizon) for horizon in profile.evaluation.horizons_s if horizon != key.horizon_s]
-    also = f" (with {', '.join(others)} s, which are trained together with it)" if others else ""
+    others = [other for other in trained_together(profile, key.symbol) if other != key]
+    if profile.training.joint == "universal":
+        named = ", ".join(str(other) for other in others)
+    else:
+        named = f"{', '.join(str(other.horizon_s) for other in others)} s"
+    also = f" (with {named}, which are trained together with it)" if others else ""
     return replace(first, reasons={reason for run in runs for reason in run.reasons}, also=also)
 
 

@@ -13,27 +13,15 @@ import typer
 from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, fail, open_workplace
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from uqlob_pipeline.config.profile import Profile
     from uqlob_pipeline.config.study import Variant
     from uqlob_pipeline.lake.layout import StudyKey
-    from uqlob_pipeline.models.study.study_tables import StudyCell
 
 study = typer.Typer(no_args_is_help=True, help="Baselines and ablations with seeds: run, list and print the study's tables.")
 VariantsOption = Annotated[str | None, typer.Option(help="Variants, separated by commas (default: all but optional ones).")]
 TableOption = Annotated[str | None, typer.Option(help="baselines or ablations (default: both).")]
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="How many seeds per row (default: the profile's).")]
 TABLES = ("baselines", "ablations")
-HEADINGS = {
-    "directional_f1": "dir. F1",
-    "sign_accuracy": "sign acc.",
-    "sign_accuracy_gain": "sign gain",
-    "nlpd": "NLPD",
-    "nlpd_raw": "NLPD raw",
-    "cov68_raw": "cov68 raw",
-    "wr2": "WR²",
-}
 
 
 @study.command()
@@ -41,6 +29,7 @@ def run(
     variants: VariantsOption = None,
     table: TableOption = None,
     seeds: SeedsOption = None,
+    seed: Annotated[int | None, typer.Option(min=1, help="The rows of one seed alone, counted from 1.")] = None,
     one_process: Annotated[bool, typer.Option("--one-process", help="Train one row after another in this process.")] = False,
     lake: LakeOption = None,
     profile: ProfileOption = None,
@@ -56,31 +45,48 @@ def run(
 
         chosen = _chosen(workplace.profile, variants, table)
         settings = _with_seeds(workplace.profile, seeds)
+        keys = [key for key in _keys(settings, chosen) if seed in (None, key.seed)]
         try:
-            due = [key for key in _keys(settings, chosen) if why_row_stale(workplace.lake, settings, chosen[key.variant], key)]
+            due = [key for key in keys if why_row_stale(workplace.lake, settings, chosen[key.variant], key)]
         except NotReady as error:
             raise fail(error) from error
-        names = list(dict.fromkeys(key.variant for key in due))
-        typer.echo(f"{len(due)} of {len(_keys(settings, chosen))} rows to make" if due else "every row is current")
+        typer.echo(f"{len(due)} of {len(keys)} rows to make" if due else "every row is current")
         started = time.monotonic()
-        at_once = 1 if one_process else trainings_at_once(settings, len(names))
+        at_once = 1 if one_process else trainings_at_once(settings, len(due))
         if at_once > 1:
             from uqlob_pipeline.cli.parallel import make_room_in_pool
             from uqlob_pipeline.defs.instance import open_instance
 
             with open_instance() as instance:
                 make_room_in_pool(instance, at_once)
-            commands = {name: _command(workplace, name, seeds) for name in names}
+            commands = {title: _command(workplace, part, seeds) for title, part in shares(due, at_once).items()}
             if failed := run_in_parallel(commands, at_once, _print):
-                raise fail(RuntimeError("; ".join(f"{name} failed: {why}" for name, why in failed.items())))
+                raise fail(RuntimeError("; ".join(f"{title} failed: {why}" for title, why in failed.items())))
         elif due:
             _run_rows(workplace, settings, due)
         if due:
             typer.echo(f"{len(due)} row(s) in {time.monotonic() - started:.0f} s; uqlob study show prints the tables")
 
 
-def _command(workplace: Workplace, variant: str, seeds: int | None) -> list[str]:
-    options = {"--variants": variant, "--lake": workplace.lake.name, "--profile": workplace.profile_name}
+def shares(due: Sequence[StudyKey], at_once: int) -> dict[str, list[StudyKey]]:
+    """The rows of each process by title: one seed each, because the rows of a seed share its encoders; with fewer seeds than
+    processes, the rows of a seed are dealt out."""
+    found: dict[str, list[StudyKey]] = {}
+    seeds = sorted({key.seed for key in due})
+    parts = -(-at_once // len(seeds))
+    for seed in seeds:
+        names = list(dict.fromkeys(key.variant for key in due if key.seed == seed))
+        for part in range(min(parts, len(names))):
+            own = set(names[part::parts])
+            title = f"seed {seed}" + (f", part {part + 1} of {parts}" if parts > 1 else "")
+            found[title] = [key for key in due if key.seed == seed and key.variant in own]
+    return found
+
+
+def _command(workplace: Workplace, keys: Sequence[StudyKey], seeds: int | None) -> list[str]:
+    names = dict.fromkeys(key.variant for key in keys)
+    options = {"--variants": ",".join(names), "--seed": str(keys[0].seed)}
+    options |= {"--lake": workplace.lake.name, "--profile": workplace.profile_name}
     options |= {"--seeds": str(seeds)} if seeds else {}
     return ["study", "run", "--one-process", *itertools.chain(*options.items())]
 
@@ -158,9 +164,11 @@ def show(
     with open_workplace(lake[0] if lake else None, profile, read_only=True) as workplace:
         from rich.console import Console
 
+        from uqlob_pipeline.cli.study_display import comparison_table, table_of
         from uqlob_pipeline.lake.layout import Lake
+        from uqlob_pipeline.models.study.captions import caption
+        from uqlob_pipeline.models.study.comparisons import QUESTIONS, compared_pairs
         from uqlob_pipeline.models.study.study_tables import (
-            caption,
             fill_command,
             missing_rows,
             read_rows,
@@ -179,62 +187,20 @@ def show(
             raise typer.Exit(1)
         for name in [table] if table else TABLES:
             cells = study_cells(rows, workplace.profile, name)
-            text = caption(cells, workplace.profile, len(lakes))
+            text = caption(cells, workplace.profile, f"{len(lakes)} markets" if len(lakes) > 1 else None)
             console.print(table_of(cells, name), markup=False)
             console.print(text, highlight=False)
             path = write_csv(cells, (output or lakes[0].study) / f"{name}{f'-{symbol}' if symbol else ''}.csv")
             console.print(f"written to {path}", highlight=False, soft_wrap=True)
             if cells and len(lakes) == 1 and symbol is None:
                 table_written(Tracking(lakes[0], workplace.profile), name, [path], text, _print)
+        for question, pairs in QUESTIONS.items() if table is None else ():
+            if comparisons := compared_pairs(rows, workplace.profile, pairs):
+                console.print(comparison_table(comparisons, question), markup=False)
         for variant in dict.fromkeys(key.variant for key in missing):
             count = sum(key.variant == variant for key in missing)
             first = next(key for key in missing if key.variant == variant)
             console.print(f"missing: {count} row(s) of {variant}: {fill_command(first)}", highlight=False)
-
-
-def table_of(cells: Sequence[StudyCell], name: str) -> Table:
-    """One row per variant, confidence score and horizon, as in the paper's layout."""
-    from rich.table import Table
-
-    from uqlob_pipeline.models.study.study_tables import COLUMNS
-
-    titles = {
-        "baselines": "Baselines under matched gating",
-        "ablations": "Ablation of the objective and of in-context conditioning",
-    }
-    shown = Table(title=f"{titles[name]} (* significant after Holm's correction; difference with 95 % interval in brackets)")
-    shown.add_column("row")
-    shown.add_column("horizon", justify="right")
-    for metric, gate in COLUMNS[name]:
-        shown.add_column(HEADINGS[metric] + (f" top {100 - gate} %" if gate else ""), justify="right")
-    for heading in ("parameters", "core s", "ms"):
-        shown.add_column(heading, justify="right")
-    rows: dict[tuple[str, str, int], dict[tuple[str, int], StudyCell]] = {}
-    for cell in cells:
-        rows.setdefault((cell.variant, cell.confidence, cell.horizon_s), {})[cell.metric, cell.gate] = cell
-    for by_metric in rows.values():
-        first = next(iter(by_metric.values()))
-        spent = sum(by_metric[name, 0].mean or 0 for name in ("core_seconds", "encoder_core_seconds"))
-        shown.add_row(
-            f"{first.title} ({'SNR' if first.confidence == 'snr' else 'softmax'})",
-            f"{first.horizon_s} s",
-            *(cell_text(by_metric[column]) for column in COLUMNS[name]),
-            f"{by_metric['parameters', 0].mean or 0:,.0f}",
-            f"{spent:,.1f}",
-            f"{by_metric['milliseconds_per_forecast', 0].mean or 0:.3f}",
-        )
-    return shown
-
-
-def cell_text(cell: StudyCell) -> str:
-    """Mean ± spread over seeds, the mark, and the difference to the reference row with its interval."""
-    if cell.mean is None:
-        return "–"
-    text = f"{cell.mean:.3f}" + (f" ±{cell.std:.3f}" if cell.std is not None else "") + ("*" if cell.significant else "")
-    if cell.difference is None:
-        return text
-    bounds = "no interval" if cell.lower is None else f"{cell.lower:+.3f} to {cell.upper:+.3f}"
-    return f"{text}\n{cell.difference:+.3f} [{bounds}]"
 
 
 def _chosen(profile: Profile, names: str | None, table: str | None) -> dict[str, Variant]:

@@ -44,6 +44,7 @@ class StudySettings(Section):
     symbols: tuple[str, ...] = Field((), description="symbols of the study; empty: the profile's first")
     horizons_s: tuple[int, ...] = Field((), description="horizons of the study; empty: the profile's shortest")
     overlays: Path | None = Field(None, description="a directory of further variants, one TOML file each")
+    keep_models: bool = Field(False, description="keep the trained heads of finished rows; about 30 MB each")
 
 
 class Variant(Section):
@@ -80,6 +81,10 @@ class Variant(Section):
         frozen = (self.mode or mode) == "frozen"
         for stage in ("regression", "classification"):
             settings[stage] = settings[stage] | {"freeze_encoder": frozen}
+            if (
+                settings[stage]["select_from"] >= settings[stage]["epochs"]
+            ):  # the last epoch counts: the others need no validation
+                settings[stage]["validate_every"] = settings[stage]["epochs"]
         settings["seed"] += seed - 1
         try:
             return TrainingConfig(**settings)

@@ -28,13 +28,16 @@ def _days_of(profile: Profile, splits: tuple[SplitName, ...]) -> list[str]:
     return [day.isoformat() for split in splits for day in getattr(profile.splits, split).days()]
 
 
-def mapping(profile: Profile, grain: Grain, source: Grain, splits: tuple[SplitName, ...] = ()) -> dg.PartitionMapping | None:
-    """How the partitions of a table map to those of its input; None takes Dagster's default."""
+def mapping(
+    profile: Profile, grain: Grain, source: Grain, splits: tuple[SplitName, ...] = (), *, all_symbols: bool = False
+) -> dg.PartitionMapping | None:
+    """How the partitions of a table map to those of its input, of the same symbol or of all; None takes Dagster's default."""
     if grain == "all" or (grain == source != "day"):
         return None
     if grain == "study":
         return _study_mapping(profile, source, splits)
-    same_symbol = dg.DimensionPartitionMapping(SYMBOL, dg.IdentityPartitionMapping())
+    symbols: dg.PartitionMapping = dg.AllPartitionMapping() if all_symbols else dg.IdentityPartitionMapping()
+    by_symbol = dg.DimensionPartitionMapping(SYMBOL, symbols)
     own = {"day": DATE, "symbol": FITTED_ON, "model": HORIZON}
     chosen: dg.PartitionMapping = dg.AllPartitionMapping()
     if source == "day":
@@ -43,7 +46,7 @@ def mapping(profile: Profile, grain: Grain, source: Grain, splits: tuple[SplitNa
     with warnings.catch_warnings():
         # Dagster marks mappings between dimensions as beta; the version is pinned and a test holds what they map.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return dg.MultiPartitionMapping({SYMBOL: same_symbol, own[source]: dg.DimensionPartitionMapping(own[grain], chosen)})
+        return dg.MultiPartitionMapping({SYMBOL: by_symbol, own[source]: dg.DimensionPartitionMapping(own[grain], chosen)})
 
 
 def _study_mapping(profile: Profile, source: Grain, splits: tuple[SplitName, ...]) -> dg.PartitionMapping:

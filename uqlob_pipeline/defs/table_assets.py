@@ -21,7 +21,7 @@ from uqlob_pipeline.lake.shared_lake import working_copy
 from uqlob_pipeline.lake.table import Input, Table
 from uqlob_pipeline.lake.table_registry import RAW_DUMPS, REGISTRY, STAGES
 from uqlob_pipeline.lake.warehouse import Warehouse
-from uqlob_pipeline.models.joint_stages import TASKS
+from uqlob_pipeline.models.joint_stages import TASKS, UNIVERSAL
 from uqlob_pipeline.tracking.client import Tracking
 
 OWNERS = ["team:uqlob"]
@@ -59,7 +59,10 @@ class TableAsset:
     def _made(self, site: Site, context: dg.AssetExecutionContext, key: Any, config: dg.Config) -> Done:
         """Make a partition and publish it before Dagster hears of it."""
         if self.table.group in ("models", "evaluation") and isinstance(key, AssetDay | ModelKey):
-            site.lake.fetch(*(site.lake.root / "models" / stage / f"symbol={key.symbol}" for stage in (*STAGES, *TASKS)))
+            universal = site.profile.training.joint == "universal"
+            symbols = [*site.profile.symbols, UNIVERSAL] if universal else [key.symbol]
+            models = site.lake.root / "models"
+            site.lake.fetch(*(models / stage / f"symbol={symbol}" for stage in (*STAGES, *TASKS) for symbol in symbols))
         done = self.work(site, context, key, config)
         site.lake.publish()
         return done
@@ -130,7 +133,9 @@ def table_asset(
 
 def _dependency(profile: Profile, table: Table, source: Input) -> dg.AssetDep:
     grain = "day" if source.table == RAW_DUMPS else REGISTRY[source.table].grain
-    return dg.AssetDep(source.table, partition_mapping=mapping(profile, table.grain, grain, source.splits))
+    all_symbols = profile.training.joint == "universal" and table.name in STAGES
+    chosen = mapping(profile, table.grain, grain, source.splits, all_symbols=all_symbols)
+    return dg.AssetDep(source.table, partition_mapping=chosen)
 
 
 def column_schema(table: Table) -> dict[str, Any]:

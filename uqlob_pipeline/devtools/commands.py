@@ -17,7 +17,9 @@ from uqlob_pipeline.devtools.bench.recorder_load import recording
 from uqlob_pipeline.devtools.bench.run_all import every
 from uqlob_pipeline.devtools.bench.scale import scale
 from uqlob_pipeline.devtools.bench.status_speed import status_speed
+from uqlob_pipeline.devtools.bench.study import study
 from uqlob_pipeline.devtools.bench.training_speed import training
+from uqlob_pipeline.devtools.bench.universal_models import universal
 from uqlob_pipeline.devtools.bench.worth import worth
 from uqlob_pipeline.devtools.drill.runner import drill
 
@@ -36,7 +38,9 @@ bench.command()(scale)
 bench.command("status")(status_speed)
 bench.command()(intervals)
 bench.command()(joint)
+bench.command()(universal)
 bench.command()(worth)
+bench.command()(study)
 bench.command()(learning)
 bench.command()(market)
 bench.command("record")(recording)

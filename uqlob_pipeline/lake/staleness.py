@@ -17,7 +17,7 @@ from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.one_pass import once_per_pass, one_pass
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.table import Input, Key, Table
-from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, keys_of, symbol_of, table_path
+from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, STAGES, keys_of, symbol_of, table_path
 
 MISSING, CANNOT = "missing", "cannot be computed yet"
 MOST_NAMED = 12
@@ -70,7 +70,20 @@ def _without_regression(table: str, provenance: Provenance) -> bool:
 
 
 def input_keys(profile: Profile, table: Table, source: Input, key: Key) -> Iterator[tuple[str, Key]]:
-    """The partitions that a table reads of one input, each with its name in the provenance."""
+    """The partitions that a table reads of one input, each with its name in the provenance.
+
+    A universal training also reads the windows of all other symbols. Its encoder has them among its own inputs.
+    """
+    yield from _own_input_keys(profile, table, source, key)
+    universal = profile.training.joint == "universal" and table.name in STAGES and REGISTRY[table.name] is table
+    if universal and isinstance(key, ModelKey) and REGISTRY[source.table].grain != "model":
+        for symbol in profile.symbols:
+            if symbol != key.symbol:
+                for name, read in _own_input_keys(profile, table, source, ModelKey(symbol, key.horizon_s)):
+                    yield f"{symbol}/{name}", read
+
+
+def _own_input_keys(profile: Profile, table: Table, source: Input, key: Key) -> Iterator[tuple[str, Key]]:
     grain = REGISTRY[source.table].grain
     if table.grain == "all":
         days = [AssetDay(symbol, date) for symbol in profile.symbols for date in profile.days(symbol, *source.splits)]

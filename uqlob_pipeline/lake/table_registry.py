@@ -55,12 +55,16 @@ def threshold_settings(profile: Profile, key: Key, _: Provenance | None = None) 
 
 
 def stage_settings(stage: str, profile: Profile, key: Key, _: Provenance | None = None) -> str:
-    """Joint stages also depend on which horizons are trained together; both heads take the settings of joint fine-tuning."""
+    """Joint stages also depend on which horizons, and universal ones on which symbols, are trained together.
+
+    Both heads take the settings of joint fine-tuning.
+    """
     if profile.training.joint == "none":
         return settings_version(profile, *REGISTRY[stage].settings)
     source, recipe = ("encoder", "pretraining") if stage == "encoder" else ("uq_regression", "regression")
     joint = ("training.joint", f"training.{recipe}.joint_epochs", "evaluation.horizons_s")
-    return settings_version(profile, *REGISTRY[source].settings, *joint)
+    version = settings_version(profile, *REGISTRY[source].settings, *joint)
+    return f"{version} {', '.join(profile.symbols)}" if profile.training.joint == "universal" else version
 
 
 SETTINGS_RULES: dict[str, SettingsFn] = {

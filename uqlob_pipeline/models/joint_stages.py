@@ -1,8 +1,9 @@
 """Joint trainings on disk: which one a stage needs now, and which finished models came of it.
 
 With `training.joint = "horizons"` the encoders of all horizons of a symbol are one training, and both heads of all horizons are
-another. Such a training has a directory of its own (checkpoints, the best joint model). At its end it leaves an ordinary model
-for each horizon and output where a separate training would have left it, so that nothing after it has to know.
+another; with `"universal"`, those of all symbols and horizons. Such a training has a directory of its own (checkpoints, the best
+joint model). At its end it leaves an ordinary model for each symbol, horizon and output where a separate training would have left
+it, so that nothing after it has to know.
 
 The models of a joint training carry the same training number. Where their numbers differ, the training with the highest was
 killed while its models were being published, and is not finished.
@@ -19,6 +20,7 @@ from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.stages import HEADS, Stage, StagePlan, StageRecord, plan_stage
 
 JointStage = Literal["joint_encoder", "joint_heads"]
+UNIVERSAL = "universal"  # stands where the symbol of a joint training would
 TASKS: dict[JointStage, tuple[Stage, ...]] = {"joint_encoder": ("encoder",), "joint_heads": HEADS}
 
 
@@ -34,9 +36,9 @@ def joint_stage(stage: Stage) -> JointStage:
 
 @dataclass(frozen=True)
 class JointPlan:
-    """The joint training that a symbol needs now: the plans of all models that come of it, by stage and then by horizon."""
+    """The joint training that is needed now: the plans of all models that come of it, by stage, then symbol, then horizon."""
 
-    symbol: str
+    symbol: str  # or UNIVERSAL
     stage: JointStage
     tasks: tuple[StagePlan, ...]
     home: Path
@@ -47,8 +49,17 @@ class JointPlan:
 
     @property
     def encoder(self) -> Path | None:
-        """The pretrained encoder to fine-tune. Those of all horizons differ in their logits only, which no head reads."""
+        """The pretrained encoder to fine-tune. Those of all horizons differ in their logits only, which no head reads; those of
+        the symbols of a universal training also in their statistics, and the first symbol's is taken."""
         return self.tasks[0].encoder
+
+    @property
+    def is_universal(self) -> bool:
+        return self.symbol == UNIVERSAL
+
+    @property
+    def symbols(self) -> list[str]:
+        return list(dict.fromkeys(task.key.symbol for task in self.tasks))
 
     def _numbers(self) -> set[int]:
         """The training numbers of the finished models, 0 for a missing one."""
@@ -96,12 +107,23 @@ class JointPlan:
 
     def __str__(self) -> str:
         horizons = ", ".join(dict.fromkeys(str(task.key.horizon_s) for task in self.tasks))
-        return f"{self.symbol} {self.stage.replace('_', ' ')} of {horizons} s"
+        of_symbols = f" of {', '.join(self.symbols)}" if self.is_universal else ""
+        return f"{self.symbol} {self.stage.replace('_', ' ')} of {horizons} s{of_symbols}"
 
 
 def plan_joint(lake: Lake, profile: Profile, symbol: str, stage: Stage) -> JointPlan:
     """The joint training that a stage of a symbol needs now, or NotReady with what is missing for it."""
-    joint = joint_stage(stage)
-    keys = [ModelKey(symbol, horizon) for horizon in profile.evaluation.horizons_s]
-    tasks = tuple(plan_stage(lake, profile, key, task) for task in TASKS[joint] for key in keys)
-    return JointPlan(symbol, joint, tasks, lake.joint_model(joint, symbol))
+    joint, name = joint_stage(stage), joint_name(profile, symbol)
+    tasks = tuple(plan_stage(lake, profile, key, task) for task in TASKS[joint] for key in trained_together(profile, symbol))
+    return JointPlan(name, joint, tasks, lake.joint_model(joint, name))
+
+
+def joint_name(profile: Profile, symbol: str) -> str:
+    """The symbol of a joint training over horizons, or UNIVERSAL."""
+    return UNIVERSAL if profile.training.joint == "universal" else symbol
+
+
+def trained_together(profile: Profile, symbol: str) -> list[ModelKey]:
+    """The models of a joint training that makes the models of this symbol."""
+    symbols = profile.symbols if profile.training.joint == "universal" else [symbol]
+    return [ModelKey(one, horizon) for one in symbols for horizon in profile.evaluation.horizons_s]

@@ -13,10 +13,10 @@ from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, stale_partitions
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.gated_evaluation import bootstrap
+from uqlob_pipeline.models.study.captions import caption
 from uqlob_pipeline.models.study.study_tables import (
     COLUMNS,
     StudyCell,
-    caption,
     fill_command,
     missing_rows,
     read_rows,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
+from uqlob_pipeline.models.study.captions import TITLES
 from uqlob_pipeline.models.study.study_tables import COLUMNS, COSTS, TESTED, StudyCell
 from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.cells import Cell, Heading, View, general, label, three_places, whole
@@ -14,16 +15,13 @@ from uqlob_pipeline.report.figures.study_figures import row_name
 from uqlob_pipeline.report.picture import Picture
 from uqlob_pipeline.report.report_inputs import ReportInputs
 
-TITLES = {
-    "baselines": "Baselines under matched gating",
-    "ablations": "Ablation of the objective and of in-context conditioning",
-}
 METRICS = {
     "directional_f1": "Dir. macro F1",
     "sign_accuracy": "Sign accuracy",
     "sign_accuracy_gain": "Gain over all",
     "nlpd": "NLPD",
     "nlpd_raw": "NLPD, raw",
+    "nlpd_ewma": "NLPD, mean with EWMA width",
     "cov68_raw": "cov68, raw",
     "wr2": "WR²",
     "parameters": "Parameters",

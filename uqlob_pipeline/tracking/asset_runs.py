@@ -112,8 +112,9 @@ def evaluation_written(
 
 def trained_in(tracking: Tracking, lake: Lake, key: ModelKey, stage: Stage) -> tuple[RunIdentity | None, str]:
     """The run of the training that made the head in use, and the prefix of that head's metrics in it."""
-    if tracking.profile.training.joint == "horizons":
-        return joint_in_use(tracking, lake, key.symbol, "joint_heads"), task_prefix(key, stage)
+    joint = tracking.profile.training.joint
+    if joint != "none":
+        return joint_in_use(tracking, lake, key.symbol, "joint_heads"), task_prefix(key, stage, joint == "universal")
     record = read_record(lake.model(stage, key))
     if record is None:
         return None, ""

@@ -1,4 +1,4 @@
-"""The MLflow run of a joint training: one per symbol, with the epochs, models and scores of every horizon and output."""
+"""The MLflow run of a joint training, with the epochs, models and scores of every symbol, horizon and output in it."""
 
 import json
 
@@ -6,7 +6,7 @@ from uqlob_models.config import fingerprint
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
-from uqlob_pipeline.models.joint_stages import TASKS, JointPlan, JointStage, joint_data_version
+from uqlob_pipeline.models.joint_stages import TASKS, JointPlan, JointStage, joint_data_version, joint_name, trained_together
 from uqlob_pipeline.models.stage_training import ALREADY
 from uqlob_pipeline.models.stages import HISTORY, OBJECTIVE, Stage, StageRecord, read_record, training_lock
 from uqlob_pipeline.tracking.client import OUTBOX, TrackedRun, Tracking, now_ms
@@ -15,9 +15,9 @@ from uqlob_pipeline.tracking.outbox import RunIdentity
 from uqlob_pipeline.tracking.training_runs import log_epoch, log_epochs, log_inputs, log_model
 
 
-def task_prefix(key: ModelKey, stage: Stage) -> str:
-    """Where a horizon and output stand in a joint run, as in its validation metrics: `5s/regression/`."""
-    return f"{key.horizon_s}s/{OBJECTIVE[stage]}/"
+def task_prefix(key: ModelKey, stage: Stage, universal: bool = False) -> str:
+    """Where a model stands in a joint run, as in its validation metrics: `5s/regression/`, or `BTC-USD/5s/regression/`."""
+    return f"{key.symbol}/" * universal + f"{key.horizon_s}s/{OBJECTIVE[stage]}/"
 
 
 def version_of(records: list[StageRecord]) -> str:
@@ -27,19 +27,20 @@ def version_of(records: list[StageRecord]) -> str:
 
 def joint_in_use(tracking: Tracking, lake: Lake, symbol: str, stage: JointStage) -> RunIdentity | None:
     """The run of the joint training that made the models in use; None where one of them is missing."""
-    keys = [ModelKey(symbol, horizon) for horizon in tracking.profile.evaluation.horizons_s]
+    keys = trained_together(tracking.profile, symbol)
     found = {f"{key} {task}": read_record(lake.model(task, key)) for task in TASKS[stage] for key in keys}
     records = {name: record for name, record in found.items() if record is not None}
     if len(records) < len(found):
         return None
     version = joint_data_version({name: record.provenance.data_version for name, record in records.items()})
-    return tracking.stage_in_use(symbol, stage, version, version_of(list(records.values())))
+    name = joint_name(tracking.profile, symbol)
+    return tracking.stage_in_use(name, stage, version, version_of(list(records.values())))
 
 
 def train_joint_tracked(
     tracking: Tracking, lake: Lake, plan: JointPlan, origin: Origin, *, fresh: bool, log: LogFn
 ) -> tuple[list[StageRecord], str | None]:
-    """Train all horizons of a symbol and log them to one MLflow run; returns the records by task and the link to the run.
+    """Train all models of a joint plan and log them to one MLflow run; returns the records by task and the link to the run.
 
     A resumed training continues its run. A finished training is not repeated, and logged again only if its upload is incomplete.
     """
@@ -57,8 +58,8 @@ def train_joint_tracked(
         with tracking.start_run(identity, outbox, log) as run:
             run.tags(origin.tags(tracking, plan.tasks[0].provenance) | {"data_version": plan.data_version})
             horizons = [task for task in plan.tasks if task.stage == plan.tasks[0].stage]
-            seconds = ", ".join(str(task.key.horizon_s) for task in horizons)
-            log_inputs(run, lake, horizons, {"symbol": plan.symbol, "horizons_s": seconds, "head": plan.stage})
+            seconds = ", ".join(dict.fromkeys(str(task.key.horizon_s) for task in horizons))
+            log_inputs(run, lake, horizons, {"symbol": ", ".join(plan.symbols), "horizons_s": seconds, "head": plan.stage})
             # As for a single stage: the entries are in the outbox before the first model is published.
             records = train_joint_unlocked(
                 lake,
@@ -80,11 +81,11 @@ def log_finished_joint(run: TrackedRun, plan: JointPlan, records: list[StageReco
     log_epochs(run, [content["epochs"], *content["others"]], ended)
     outcome: dict[str, float] = {"best/epoch": records[0].best_epoch, "steps": records[0].steps}
     for task, record in zip(plan.tasks, records, strict=True):
-        prefix = task_prefix(task.key, task.stage)
+        prefix = task_prefix(task.key, task.stage, plan.is_universal)
         outcome[f"{prefix}best/{record.metric}"] = record.best_metric
         outcome |= {f"{prefix}windows/{split}": count for split, count in record.windows.items()}
     run.metrics(outcome, time=ended)
     run.tags({"uqlob.version": version_of(records), "uqlob.device": content["device"]})
     for task, record in zip(plan.tasks, records, strict=True):
-        log_model(run, task, record, task_prefix(task.key, task.stage))
+        log_model(run, task, record, task_prefix(task.key, task.stage, plan.is_universal))
     run.add("end", status="FINISHED", why="", time=now_ms())

@@ -11,7 +11,7 @@ import dagster as dg
 from pydantic import Field
 
 from uqlob_pipeline.defs.materialization import Done, events_so_far, log_unless_known
-from uqlob_pipeline.defs.models.checks import checks_of_horizons, stage_check_specs, stage_checks
+from uqlob_pipeline.defs.models.checks import checks_of_joint_training, stage_check_specs, stage_checks
 from uqlob_pipeline.defs.partitions import model_partition_key
 from uqlob_pipeline.defs.table_assets import GPU, Site, table_asset
 from uqlob_pipeline.lake.layout import ModelKey
@@ -74,7 +74,7 @@ def starts_afresh(context: dg.AssetExecutionContext, config: StageRun, plan: Sta
 
 def train_stage(site: Site, context: dg.AssetExecutionContext, key: ModelKey, config: StageRun) -> Done:
     stage = cast(Stage, context.asset_key.to_user_string())
-    if site.profile.training.joint == "horizons":
+    if site.profile.training.joint != "none":
         return train_jointly(site, context, key, stage, config)
     plan = plan_stage(site.lake, site.profile, key, stage)
     fresh = starts_afresh(context, config, plan)
@@ -84,27 +84,31 @@ def train_stage(site: Site, context: dg.AssetExecutionContext, key: ModelKey, co
 
 
 def train_jointly(site: Site, context: dg.AssetExecutionContext, key: ModelKey, stage: Stage, config: StageRun) -> Done:
-    """Train the stage for all horizons of the symbol, and log the materialisation of every partition that comes with this one."""
+    """Train the stage for all horizons of the symbol, or of all symbols, and log every partition that comes with this one."""
     plan = plan_joint(site.lake, site.profile, key.symbol, stage)
     read_at = events_so_far(context)
-    others = [f"{task.stage} {task.key.horizon_s}s" for task in plan.tasks if (task.stage, task.key) != (stage, key)]
+
+    def title(one: ModelKey, unit: str = " s") -> str:
+        return str(one) if plan.is_universal else f"{one.horizon_s}{unit}"
+
+    others = [f"{task.stage} {title(task.key, 's')}" for task in plan.tasks if (task.stage, task.key) != (stage, key)]
     context.log.info(f"{key} {stage} is trained together with {', '.join(others)}: these come with it")
     both_heads = stage == "uq_classification" and dg.AssetKey("uq_regression") in context.job_def.asset_layer.selected_asset_keys
     fresh = starts_afresh(context, config, plan) and not both_heads  # the other head's step trains both
     records, url = train_joint_tracked(site.tracking, site.lake, plan, Origin.of(context), fresh=fresh, log=context.log.info)
-    together = ", ".join(f"{horizon} s" for horizon in site.profile.evaluation.horizons_s)
+    together = ", ".join(dict.fromkeys(title(task.key) for task in plan.tasks))
     found = {}
     for task, record in zip(plan.tasks, records, strict=True):
-        checks = stage_checks(site.lake, site.profile, task.stage, key.symbol, record)
+        checks = stage_checks(site.lake, site.profile, task.stage, task.key.symbol, record)
         metadata = {"trained together": together, **stage_metadata(task, record, url)}
         upstream = {source.table: record.provenance.data_version for source in REGISTRY[task.stage].inputs}
         found[task.stage, task.key] = Done(record.provenance, metadata, upstream, checks, record.version)
     site.lake.publish()
-    own = found.pop((stage, key))
     for (other, other_key), done in found.items():
-        log_unless_known(context, other, model_partition_key(other_key), done, read_at)
-    same_stage = {key.horizon_s: own} | {other.horizon_s: done for (task, other), done in found.items() if task == stage}
-    return replace(own, checks=checks_of_horizons(same_stage))
+        if (other, other_key) != (stage, key):
+            log_unless_known(context, other, model_partition_key(other_key), done, read_at)
+    same_stage = {title(other_key): done for (other, other_key), done in found.items() if other == stage}
+    return replace(found[stage, key], checks=checks_of_joint_training(same_stage))
 
 
 ASSETS = [

@@ -45,21 +45,21 @@ def stage_checks(lake: Lake, profile: Profile, stage: Stage, symbol: str, record
     return outcomes
 
 
-def checks_of_horizons(done: dict[int, Done]) -> list[CheckOutcome]:
-    """The checks of horizons that were trained together, each once: failed if it failed at any horizon, with each named."""
-    outcomes: dict[str, dict[int, CheckOutcome]] = {}
-    for horizon, one in sorted(done.items()):
+def checks_of_joint_training(done: dict[str, Done]) -> list[CheckOutcome]:
+    """The checks of models that were trained together, each once: failed if it failed for any model, with each named."""
+    outcomes: dict[str, dict[str, CheckOutcome]] = {}
+    for model, one in done.items():
         for outcome in one.checks:
-            outcomes.setdefault(outcome.name, {})[horizon] = outcome
+            outcomes.setdefault(outcome.name, {})[model] = outcome
     return [
         CheckOutcome(
             name,
-            all(outcome.passed for outcome in of_horizon.values()),
-            "; ".join(f"{horizon} s: {outcome.description}" for horizon, outcome in of_horizon.items()),
+            all(outcome.passed for outcome in of_model.values()),
+            "; ".join(f"{model}: {outcome.description}" for model, outcome in of_model.items()),
             WARN,
-            {f"{what} {horizon} s": value for horizon, outcome in of_horizon.items() for what, value in outcome.metadata.items()},
+            {f"{what} {model}": value for model, outcome in of_model.items() for what, value in outcome.metadata.items()},
         )
-        for name, of_horizon in outcomes.items()
+        for name, of_model in outcomes.items()
     ]
 
 

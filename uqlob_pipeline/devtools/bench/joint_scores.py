@@ -49,6 +49,24 @@ def score(models: list[UqModel], dataset: WindowDataset, config: TrainingConfig)
     return score_forecasts(dataset, calibration, test, whole, predict_classification(models[1], dataset, test).probabilities)
 
 
+def score_published(models: list[UqModel], dataset: WindowDataset, config: TrainingConfig) -> Scored:
+    """As `score`, of the distribution as `calibrated_predictions` publishes it: recalibrated by the outcomes known so far."""
+    import numpy as np
+
+    from uqlob_models.prediction import predict_classification, predict_regression
+    from uqlob_models.recalibration import choose_settings, recalibrate
+
+    selection = dataset.targets("selection", config.head.context)
+    calibration, test = judged_targets(dataset, config)
+    targets = np.concatenate([selection, calibration, test])
+    raw, y, t = predict_regression(models[0], dataset, targets).distribution, dataset.y[targets], dataset.t_end[targets]
+    known = len(selection) + len(calibration)  # settings are chosen on the calibration half
+    timing = {"horizon_ns": dataset.horizon_ns, "latency_ns": dataset.latency_ns}
+    settings, _ = choose_settings(raw[:known], y[:known], t[:known], np.arange(known) >= len(selection), **timing)
+    published = recalibrate(raw, y, t, settings, **timing)[len(selection) :]
+    return score_forecasts(dataset, calibration, test, published, predict_classification(models[1], dataset, test).probabilities)
+
+
 def judged_targets(dataset: WindowDataset, config: TrainingConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The calibration half, which chooses k* and half-lives, and the test days, which are scored."""
     calibration, test = (dataset.targets(split, config.head.context) for split in ("calibration", "test"))

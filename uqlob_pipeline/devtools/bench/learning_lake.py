@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
     from uqlob_pipeline.config.profile import Profile
+    from uqlob_pipeline.lake.layout import AssetDay, Lake
+    from uqlob_pipeline.market.simulator import MarketSettings
 
 FIRST_DAY = dt.date(2026, 1, 5)
 LogFn = Callable[[str], None]
@@ -49,13 +51,14 @@ def market_profile(market: LearningMarket) -> Profile:
     from uqlob_pipeline.config.splits import Span, Splits
 
     demo = load_profile("demo")
+    instruments = load_profile("paper").instruments | demo.instruments
     spans, first = [], FIRST_DAY
     for days in (market.train_days, market.validation_days, market.test_days):
         spans.append(Span(first=first, last=first + dt.timedelta(days=days - 1)))
         first += dt.timedelta(days=days)
     return demo.model_copy(
         update={
-            "instruments": {market.symbol: demo.instruments[market.symbol]},
+            "instruments": {market.symbol: instruments[market.symbol]},
             "splits": Splits(train=spans[0], validation=spans[1], test=spans[2]),
             "evaluation": demo.evaluation.model_copy(update={"horizons_s": (market.horizon_s,)}),
         }
@@ -65,28 +68,46 @@ def market_profile(market: LearningMarket) -> Profile:
 def market_windows(root: Path, market: LearningMarket, log: LogFn | None = None) -> WindowDataset:
     """Simulates the days below `root`, replays them, and fits and writes every table that a model reads."""
     from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+    from uqlob_pipeline.market.simulator import MarketSettings
+    from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
+
+    lake, profile = Lake(root), market_profile(market)
+    settings = MarketSettings(seed=market.seed, hours=market.hours, signal=market.signal, regime=market.regime)
+    days = [AssetDay(market.symbol, date) for date in profile.days(market.symbol, *ALL_SPLITS)]
+    write_days(lake, profile, settings, days, log)
+    inputs = gather_inputs(lake, profile, ModelKey(market.symbol, market.horizon_s), ALL_SPLITS, needed_by="the benchmark")
+    return load_windows(lake, profile, inputs)
+
+
+def write_days(
+    lake: Lake,
+    profile: Profile,
+    settings: MarketSettings,
+    days: Sequence[AssetDay],
+    log: LogFn | None = None,
+    *,
+    fit: bool = True,
+) -> None:
+    """Simulates days of one symbol and writes every table that a model reads. Without `fit`, the bins, thresholds and scales that
+    the lake has stay as they are."""
     from uqlob_pipeline.lake.warehouse import Warehouse
     from uqlob_pipeline.market.kraken.ingest import write_book_events
-    from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
-    from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
+    from uqlob_pipeline.market.simulator import simulate_day
     from uqlob_pipeline.tables.features import fit_feature_scales, fit_token_bins, write_event_features
     from uqlob_pipeline.tables.labels import fit_label_thresholds, write_window_labels, write_window_prices
 
-    lake, profile = Lake(root), market_profile(market)
-    warehouse = Warehouse(lake, profile.duckdb)
-    settings = MarketSettings(seed=market.seed, hours=market.hours, signal=market.signal, regime=market.regime)
-    days = [AssetDay(market.symbol, date) for date in profile.days(market.symbol, *ALL_SPLITS)]
+    warehouse, symbol = Warehouse(lake, profile.duckdb), days[0].symbol
     for number, day in enumerate(days, 1):
         simulate_day(lake.root, day.symbol, day.date, settings)
         write_book_events(lake, warehouse, profile, day)
         write_window_prices(lake, warehouse, profile, day)
         if log is not None:
             log(f"simulated day {number} of {len(days)}")
-    fit_token_bins(lake, warehouse, profile, market.symbol)
-    fit_label_thresholds(lake, warehouse, profile, market.symbol)
+    if fit:
+        fit_token_bins(lake, warehouse, profile, symbol)
+        fit_label_thresholds(lake, warehouse, profile, symbol)
     for day in days:
         write_event_features(lake, warehouse, profile, day)
         write_window_labels(lake, warehouse, profile, day)
-    fit_feature_scales(lake, warehouse, profile, market.symbol)
-    inputs = gather_inputs(lake, profile, ModelKey(market.symbol, market.horizon_s), ALL_SPLITS, needed_by="the benchmark")
-    return load_windows(lake, profile, inputs)
+    if fit:
+        fit_feature_scales(lake, warehouse, profile, symbol)

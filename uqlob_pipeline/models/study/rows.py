@@ -103,7 +103,7 @@ def write_study_row(lake: Lake, profile: Profile, key: StudyKey, log: LogFn) -> 
     inputs = gather_inputs(lake, profile, key.model, ALL_SPLITS, needed_by=f"{ROWS} of {key}")
     training = gather_inputs(lake, profile, key.model, TRAINING_SPLITS, needed_by=f"{ROWS} of {key}")
     every_day, training_days = load_windows(lake, profile, inputs), load_windows(lake, profile, training)
-    targets = eligible_targets(profile, config, every_day)
+    targets = eligible_targets(profile, variant, config, every_day)
     row = RowInputs(lake, profile, variant, key, config, training_days, every_day, targets, log)
     forecasts = forecast_variant(row)
     predictions = pa.table(target_columns(lake, inputs, every_day, targets) | forecasts.columns)

@@ -27,7 +27,14 @@ SIGNIFICANT = 0.05
 COSTS = ("parameters", "core_seconds", "encoder_core_seconds", "milliseconds_per_forecast")
 # Metric and gate of each column; differences are tested for those in TESTED.
 COLUMNS: dict[str, tuple[tuple[str, int], ...]] = {
-    "baselines": (("directional_f1", 90), ("sign_accuracy", 90), ("sign_accuracy_gain", 90), ("directional_f1", 0), ("nlpd", 0)),
+    "baselines": (
+        ("directional_f1", 90),
+        ("sign_accuracy", 90),
+        ("sign_accuracy_gain", 90),
+        ("directional_f1", 0),
+        ("nlpd", 0),
+        ("nlpd_ewma", 0),  # the row's mean with the width, tails and point mass of the EWMA reference
+    ),
     "ablations": (
         ("cov68_raw", 0),
         ("wr2", 0),
@@ -119,9 +126,13 @@ def _add(
             row.costs[name] += scores.filter(confidence=confidence, gate_kind="cost", metric=name)["value"].to_list()
 
 
+def resampling_of(profile: Profile) -> Bootstrap:
+    return Bootstrap(profile.evaluation.bootstrap_block_s, REPLICATES, seed=bootstrap(profile).seed)
+
+
 def study_cells(rows: Mapping[tuple[str, str, int], Row], profile: Profile, table: str) -> list[StudyCell]:
     """Every metric of every row of one table."""
-    resampling = Bootstrap(profile.evaluation.bootstrap_block_s, REPLICATES, seed=bootstrap(profile).seed)
+    resampling = resampling_of(profile)
     cells: list[StudyCell] = []
     own = {place: row for place, row in rows.items() if row.variant.table == table}
     for metric, gate in COLUMNS[table]:
@@ -161,10 +172,20 @@ def _cell(row: Row, horizon_s: int, profile: Profile, metric: str, gate: int, va
 
 
 def _compared(cell: StudyCell, difference: Difference, p_holm: float | None) -> StudyCell:
+    return replace(
+        cell,
+        difference=difference.value,
+        lower=difference.lower,
+        upper=difference.upper,
+        p_holm=p_holm,
+        significant=is_significant(difference, p_holm),
+    )
+
+
+def is_significant(difference: Difference, p_holm: float | None) -> bool:
     lower, upper = difference.lower, difference.upper
     excludes_zero = lower is not None and upper is not None and not lower <= 0 <= upper
-    significant = excludes_zero and p_holm is not None and p_holm < SIGNIFICANT
-    return replace(cell, difference=difference.value, lower=lower, upper=upper, p_holm=p_holm, significant=significant)
+    return excludes_zero and p_holm is not None and p_holm < SIGNIFICANT
 
 
 def shown_title(variant: Variant, profile: Profile) -> str:
@@ -183,12 +204,18 @@ def score_of(metric: str, gate: int) -> Score:
     return score
 
 
-def seed_values(row: Row, metric: str, gate: int) -> list[float]:
-    """The score of each seed, its markets pooled. A classifier has no density."""
-    if not row.regression and metric in ("nlpd", "nlpd_raw", "cov68_raw", "wr2"):
+def is_defined(row: Row, metric: str) -> bool:
+    """A classifier has no density."""
+    return row.regression or metric not in ("nlpd", "nlpd_raw", "nlpd_ewma", "cov68_raw", "wr2")
+
+
+def seed_values(row: Row, metric: str, gate: int, seeds: Sequence[int] | None = None) -> list[float]:
+    """The score of each seed, or of the given ones, its markets pooled; empty where the metric is not defined."""
+    if not is_defined(row, metric):
         return []
     score = score_of(metric, gate)
-    pooled = [np.sum([sums.sum(axis=0) for _, sums in by_market.values()], axis=0) for by_market in row.blocks.values()]
+    chosen = [row.blocks[seed] for seed in (seeds or row.blocks)]
+    pooled = [np.sum([sums.sum(axis=0) for _, sums in by_market.values()], axis=0) for by_market in chosen]
     return [float(score(sums)) for sums in pooled]
 
 
@@ -217,37 +244,3 @@ def write_csv(cells: Sequence[StudyCell], path: Path) -> Path:
         writer.writeheader()
         writer.writerows(asdict(cell) for cell in cells)
     return path
-
-
-def caption(cells: Sequence[StudyCell], profile: Profile, lakes: int = 1) -> str:
-    """Market, seeds, windows, mode, and what would change the conclusion."""
-    if not cells:
-        return "No row is there yet."
-    simulated = profile.simulation
-    market = f"simulated market, seed {simulated.seed}" if simulated is not None else f"recorded data of profile {profile.name}"
-    if lakes > 1:
-        market = f"{lakes} markets"
-    seeds, windows = sorted({cell.seeds for cell in cells}), sorted({cell.windows for cell in cells})
-    modes = sorted({cell.mode for cell in cells if cell.mode})
-    counted = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'' if seeds[0] == 1 else 's'}"
-    forecasts = f"{windows[0]:,} to {windows[-1]:,}" if len(windows) > 1 else f"{windows[0]:,}"
-    tested = [cell for cell in cells if cell.difference is not None]
-    unknown = [cell for cell in tested if cell.lower is None]
-    marked = [cell for cell in tested if cell.significant]
-    reference = REFERENCE[cells[0].table]
-    sentences = [
-        f"{market.capitalize()}; {counted} per row, {forecasts} test forecasts, heads {' and '.join(modes) or 'not trained'}.",
-        f"± is the standard deviation over seeds. Differences are to the row {reference}, paired by seed and block of time; "
-        f"* marks {len(marked)} of {len(tested)} whose 95 % interval excludes zero after Holm's correction.",
-    ]
-    if unknown:
-        sentences.append(
-            f"{len(unknown)} have no interval: fewer than {Bootstrap.minimum_blocks} blocks of time. More test days give one."
-        )
-    if seeds[0] == 1:
-        sentences.append("With one seed, an interval holds for that training alone and not for the method.")
-    sentences.append(
-        "A difference without a mark is no proof of equality: more seeds, test days or markets narrow the interval. "
-        "Another market, recipe or mode may order the rows otherwise."
-    )
-    return " ".join(sentences)

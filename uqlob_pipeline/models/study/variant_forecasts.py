@@ -67,7 +67,7 @@ def training_home(row: RowInputs) -> Path:
 
 def _head(row: RowInputs) -> VariantForecasts:
     from uqlob_models import training
-    from uqlob_models.checkpoints import load_model
+    from uqlob_models.checkpoints import CheckpointError, load_model
     from uqlob_models.frozen import FrozenWindows
     from uqlob_models.learner import Learner, choose_device
     from uqlob_models.parameter_table import parameters
@@ -76,6 +76,7 @@ def _head(row: RowInputs) -> VariantForecasts:
 
     kind = row.variant.forecasts
     device = choose_device(row.config)
+    pretrain_members(row)
     members, known, trained, encoder_seconds = [], None, 0.0, 0.0
     for number in range(row.config.ensemble):
         config = replace(row.config, seed=row.config.seed + number)
@@ -87,7 +88,12 @@ def _head(row: RowInputs) -> VariantForecasts:
         home = training_home(row) / f"member-{number + 1}"
         started = time.process_time()
         parts = replace(SEPARATE, learner=partial(Learner, known=early))
-        result = training.train(kind, row.training_days, config, home, encoder=encoder.best, parts=parts)
+        options: dict[str, Any] = {"encoder": encoder.best, "parts": parts}
+        try:
+            result = training.train(kind, row.training_days, config, home, **options)
+        except CheckpointError as error:  # of other settings or data: the row is stale, and so is what was left of its training
+            row.log(f"{row.key}: training afresh: {error}")
+            result = training.train(kind, row.training_days, config, home, **options, fresh=True)
         trained += time.process_time() - started
         row.log(f"{row.key}: {result.metric} {result.best_metric:.4f} on the selection half")
         members.append(load_model(result.model, device).uq_model())
@@ -96,10 +102,10 @@ def _head(row: RowInputs) -> VariantForecasts:
     encode = known.encode if known is not None and len(members) == 1 and not passes else None
 
     def forecast(targets: Any, encode: Any) -> dict[str, Any]:
-        options: dict[str, Any] = {"mc_dropout_passes": passes, "encode": encode}
+        ways: dict[str, Any] = {"mc_dropout_passes": passes, "encode": encode}
         if kind == "regression":
-            return distribution_columns(predict_regression(members, row.every_day, targets, **options).distribution)
-        return probability_columns(predict_classification(members, row.every_day, targets, **options).probabilities)
+            return distribution_columns(predict_regression(members, row.every_day, targets, **ways).distribution)
+        return probability_columns(predict_classification(members, row.every_day, targets, **ways).probabilities)
 
     columns = forecast(row.targets, encode)
     milliseconds = _milliseconds_of(lambda targets: forecast(targets, None), row)
@@ -108,8 +114,18 @@ def _head(row: RowInputs) -> VariantForecasts:
 
 
 def clear_training(row: RowInputs) -> None:
-    """The row is written: its checkpoints and weights are not needed any more."""
-    shutil.rmtree(training_home(row), ignore_errors=True)
+    """The row is written: its checkpoints and weights are not needed any more, unless other days are to be forecast."""
+    if not row.profile.study.keep_models:
+        shutil.rmtree(training_home(row), ignore_errors=True)
+
+
+def pretrain_members(row: RowInputs) -> None:
+    """Pretrains the encoders of an ensemble, those of odd seeds from the first and of even seeds from the last member: two
+    processes with neighbouring seeds, which share members, seldom wait for each other."""
+    numbers = range(row.config.ensemble)
+    for number in numbers if row.key.seed % 2 else reversed(numbers):
+        config = replace(row.config, seed=row.config.seed + number)
+        shared_encoder(row.lake, row.key.model, row.training_days, config, row.log)
 
 
 def _encoder(row: RowInputs) -> VariantForecasts:
@@ -119,6 +135,7 @@ def _encoder(row: RowInputs) -> VariantForecasts:
     from uqlob_models.parameter_table import parameters
 
     device = choose_device(row.config)
+    pretrain_members(row)
     encoders, encodes, seconds = [], [], 0.0
     for number in range(row.config.ensemble):
         config = replace(row.config, seed=row.config.seed + number)
@@ -180,15 +197,19 @@ def _required(distribution: Any) -> Any:
 
 
 def _milliseconds_of(forecast: Callable[[Any], Any], row: RowInputs) -> float:
-    """Per forecast of the last few targets at once, their windows encoded and not looked up."""
+    """Of a core per forecast of the last few targets at once, their windows encoded and not looked up."""
     timed = row.targets[-TIMED:]
-    started = time.perf_counter()
+    started = time.process_time()
     forecast(timed)
-    return 1000 * (time.perf_counter() - started) / max(len(timed), 1)
+    return 1000 * (time.process_time() - started) / max(len(timed), 1)
 
 
-def eligible_targets(profile: Profile, config: TrainingConfig, dataset: "WindowDataset") -> Any:
-    """The targets of the selection half, the calibration half and the test days: those of the profile's context, for every
-    variant, so that all are judged on the same forecasts. A variant with a longer context has a few less."""
+def eligible_targets(profile: Profile, variant: Variant, config: TrainingConfig, dataset: "WindowDataset") -> Any:
+    """The targets of the test days, and for a regression those of both validation halves, which recalibrate it.
+
+    They are those of the profile's context, for every variant, so that all are judged on the same forecasts. A variant with a
+    longer context has a few less.
+    """
     size = max(profile.training.head.context, config.head.context)
-    return np.concatenate([dataset.targets(split, size) for split in ("selection", "calibration", "test")])
+    splits = ("selection", "calibration", "test") if variant.forecasts == "regression" else ("test",)
+    return np.concatenate([dataset.targets(split, size) for split in splits])
