@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
+import pandas as pd
 import pytest
 import torch
 
@@ -28,9 +29,11 @@ from uqlob_pipeline.lake.staleness import version_on_disk, why_stale
 from uqlob_pipeline.models import joint_stage_training
 from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
 from uqlob_pipeline.models.joint_stages import plan_joint
+from uqlob_pipeline.models.serving import served_instances
 from uqlob_pipeline.models.stages import STAGES, Stage, StageRecord, read_record
 from uqlob_pipeline.tracking.client import Tracking
 from uqlob_pipeline.tracking.joint_runs import train_joint_tracked
+from uqlob_pipeline.tracking.model_registry import IN_USE, current_store, registered_name
 from uqlob_pipeline.tracking.origin import Origin
 
 FIVE, TEN = KEYS = [ModelKey(SYMBOL, horizon) for horizon in (5, 10)]
@@ -127,9 +130,37 @@ def test_what_reads_the_models_does_not_ask_how_they_were_trained(trained, profi
     runs = Tracking(lake, profile).store().search({"uqlob.kind": "joint_heads"})
     assert [found.info.run_name for found in runs] == [f"{SYMBOL} joint heads"]
     assert {"5s/regression/test/nlpd", "10s/classification/test/macro_f1"} & set(runs[0].data.metrics)
+    kinds = [head.removeprefix("uq_") for head in HEADS]
     assert {name for name in runs[0].data.tags if name.startswith("uqlob.registered_model")} == {
-        f"uqlob.registered_model.{key.horizon_s}s.{head.removeprefix('uq_')}" for key in KEYS for head in HEADS
+        *(f"uqlob.registered_model.{key.horizon_s}s.{kind}" for key in KEYS for kind in kinds),
+        *(f"uqlob.registered_model.{kind}" for kind in kinds),
     }
+
+
+@pytest.mark.parametrize("kind", ["regression", "classification"])
+def test_one_registered_model_forecasts_every_horizon_as_the_models_of_the_horizons_do(trained, profile, kind):
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    lake, _ = trained
+    tracking = Tracking(lake, profile)
+
+    def loaded(horizon: int | None) -> mlflow.pyfunc.PyFuncModel:
+        with current_store(tracking.uri), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "path", [*sys.path])
+            return mlflow.pyfunc.load_model(f"models:/{registered_name(SYMBOL, horizon, kind, profile.name)}@{IN_USE}")
+
+    every = loaded(None)
+    answers = []
+    for key in KEYS:
+        instances = served_instances(lake, profile, key, tiny_market.day(tiny_market.DAYS - 1), last=3)
+        found = every.predict(instances, params={"horizon_s": key.horizon_s})
+        pd.testing.assert_frame_equal(found, loaded(key.horizon_s).predict(instances))
+        answers.append(found)
+    first = served_instances(lake, profile, FIVE, tiny_market.day(tiny_market.DAYS - 1), last=3)
+    pd.testing.assert_frame_equal(every.predict(first), answers[0])  # without the parameter, the first horizon
+    with pytest.raises(MlflowException, match="the parameter horizon_s is 30; the model has 5, 10 s"):
+        every.predict(first, params={"horizon_s": 30})
 
 
 def stop_after(steps: int) -> Callable[[], bool]:

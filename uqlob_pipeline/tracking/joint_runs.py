@@ -1,18 +1,30 @@
 """The MLflow run of a joint training, with the epochs, models and scores of every symbol, horizon and output in it."""
 
 import json
+from itertools import product
+from statistics import fmean
 
 from uqlob_models.config import fingerprint
+from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
 from uqlob_pipeline.models.joint_stages import TASKS, JointPlan, JointStage, joint_data_version, joint_name, trained_together
 from uqlob_pipeline.models.stage_training import ALREADY
-from uqlob_pipeline.models.stages import HISTORY, OBJECTIVE, Stage, StageRecord, read_record, training_lock
+from uqlob_pipeline.models.stages import HEADS, HISTORY, OBJECTIVE, Stage, StagePlan, StageRecord, read_record, training_lock
 from uqlob_pipeline.tracking.client import OUTBOX, TrackedRun, Tracking, now_ms
+from uqlob_pipeline.tracking.model_registry import registered_name
 from uqlob_pipeline.tracking.origin import Origin
 from uqlob_pipeline.tracking.outbox import RunIdentity
-from uqlob_pipeline.tracking.training_runs import log_epoch, log_epochs, log_inputs, log_model
+from uqlob_pipeline.tracking.training_runs import (
+    log_epoch,
+    log_epochs,
+    log_inputs,
+    log_model,
+    served_files,
+    task_suffix,
+    validation_version,
+)
 
 
 def task_prefix(key: ModelKey, stage: Stage, universal: bool = False) -> str:
@@ -88,4 +100,31 @@ def log_finished_joint(run: TrackedRun, plan: JointPlan, records: list[StageReco
     run.tags({"uqlob.version": version_of(records), "uqlob.device": content["device"]})
     for task, record in zip(plan.tasks, records, strict=True):
         log_model(run, task, record, task_prefix(task.key, task.stage, plan.is_universal))
+    if plan.stage == "joint_heads":
+        for symbol, head in product(plan.symbols, HEADS):
+            both = zip(plan.tasks, records, strict=True)
+            own = [(task, record) for task, record in both if task.key.symbol == symbol and task.stage == head]
+            log_model_of_horizons(run, own, f"{symbol}/" * plan.is_universal)
     run.add("end", status="FINISHED", why="", time=now_ms())
+
+
+def log_model_of_horizons(run: TrackedRun, models: list[tuple[StagePlan, StageRecord]], prefix: str) -> None:
+    """One registered model of a symbol and output for all horizons, which are a parameter of its predictions.
+
+    Its metric is the mean over the horizons. The models of the single horizons are registered beside it.
+    """
+    tracking, (first, best) = run.tracking, models[0]
+    files = [member / "weights.safetensors" for _, record in models for member in record.members]
+    run.add(
+        "model",
+        name=registered_name(first.key.symbol, None, first.objective, tracking.profile.name),
+        profile=tracking.profile.name,
+        validation=fingerprint({"horizons": [validation_version(tracking.profile, task) for task, _ in models]}),
+        objective=first.objective,
+        horizons=[{"horizon_s": task.key.horizon_s, **served_files(tracking, record)} for task, record in models],
+        weights={tracking.relative_path(path): file_hash(path) for path in files},
+        version=version_of([record for _, record in models]),
+        metric=best.metric,
+        value=fmean(record.best_metric for _, record in models),
+        task=task_suffix(f"{prefix}{first.objective}"),
+    )

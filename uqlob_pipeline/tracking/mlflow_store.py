@@ -136,14 +136,16 @@ class Store:
             self.client.log_artifact(run_id, str(path), entry["to"])
 
     def _apply_model(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
-        from uqlob_pipeline.tracking.model_registry import register
+        from uqlob_pipeline.tracking.model_registry import parts_of, register
 
         if not self._is_superseded(entry):
-            paths: dict[str, Any] = {"members": [str(self.lake.root / member) for member in entry["members"]]}
-            if entry.get("state"):
-                paths["state"] = str(self.lake.root / entry["state"])
-            version = register(self.client, run_id, {**entry, **paths})
+            parts = [self._in_lake(part) for part in parts_of(entry)]
+            version = register(self.client, run_id, {**entry, **({"horizons": parts} if "horizons" in entry else parts[0])})
             self._log_tags(run_id, {f"uqlob.registered_model{entry.get('task', '')}": f"{entry['name']} version {version}"})
+
+    def _in_lake(self, part: dict[str, Any]) -> dict[str, Any]:
+        state = str(self.lake.root / part["state"]) if part.get("state") else None
+        return {**part, "members": [str(self.lake.root / member) for member in part["members"]], "state": state}
 
     def _apply_end(self, run_id: str, identity: RunIdentity, entry: Entry) -> None:
         if entry.get("why"):

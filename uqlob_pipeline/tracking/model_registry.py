@@ -32,9 +32,13 @@ DOUBLES = {
 PROFILE_TAG, VALIDATION_TAG = "uqlob.profile", "uqlob.validation_data"
 
 
-def registered_name(symbol: str, horizon_s: int, head: str, profile: str) -> str:
-    """Includes the profile: models of a simulated and of a real market on one server must not share a champion."""
-    return f"uqlob-{symbol}-{horizon_s}s-{head}-{profile}"
+def registered_name(symbol: str, horizon_s: int | None, head: str, profile: str) -> str:
+    """Includes the profile: models of a simulated and of a real market on one server must not share a champion.
+
+    Without a horizon: the model of all horizons that were trained together.
+    """
+    horizon = "" if horizon_s is None else f"{horizon_s}s-"
+    return f"uqlob-{symbol}-{horizon}{head}-{profile}"
 
 
 def register(client: Any, run_id: str, entry: dict[str, Any]) -> str:
@@ -56,11 +60,9 @@ def _log_model(client: Any, run_id: str, entry: dict[str, Any]) -> str:
 
     import uqlob_models
 
-    members = [Path(member) for member in entry["members"]]
-    config = json.loads((members[0] / "config.json").read_text())["config"]
-    artifacts = {f"member-{number}": str(member / "weights.safetensors") for number, member in enumerate(members, 1)}
-    if entry.get("state"):
-        artifacts["served_state"] = entry["state"]
+    parts = parts_of(entry)
+    config = json.loads((Path(parts[0]["members"][0]) / "config.json").read_text())["config"]
+    horizons = [int(part["horizon_s"]) for part in parts if "horizon_s" in part]
     # Recording them would load the model once more, which takes seconds; it reads no environment variable.
     os.environ.setdefault("MLFLOW_RECORD_ENV_VARS_IN_MODEL_LOGGING", "false")
     tags = {VERSION_TAG: entry["version"], METRIC_TAG: repr(float(entry["value"])), "uqlob.metric": entry["metric"]}
@@ -71,15 +73,32 @@ def _log_model(client: Any, run_id: str, entry: dict[str, Any]) -> str:
             logged = mlflow.pyfunc.log_model(
                 name=entry["name"],
                 python_model=str(PYFUNC),
-                artifacts=artifacts,  # MLflow stores files of the same name in separate directories
+                artifacts=artifacts_of(parts),  # MLflow stores files of the same name in separate directories
                 code_paths=[str(Path(uqlob_models.__file__ or "").parent)],
-                signature=signature(config, entry["objective"]),
+                signature=signature(config, entry["objective"], horizons),
                 input_example=input_example(config),
                 pip_requirements=requirements(),
                 metadata={"uqlob.version": entry["version"], "uqlob.name": entry["name"]},
             )
         registered = mlflow.register_model(logged.model_uri, entry["name"], tags=tags)
     return str(registered.version)
+
+
+def parts_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The models of an entry, each with its members and served state: one, or one per horizon with its `horizon_s`."""
+    return list(entry.get("horizons") or [{"members": entry["members"], "state": entry.get("state")}])
+
+
+def artifacts_of(parts: list[dict[str, Any]]) -> dict[str, str]:
+    """The files of a served model by name, as `pyfunc.py` reads them; `5s/` precedes those of one of several horizons."""
+    found = {}
+    for part in parts:
+        prefix = f"{part['horizon_s']}s/" if "horizon_s" in part else ""
+        for number, member in enumerate(part["members"], 1):
+            found[f"{prefix}member-{number}"] = str(Path(member) / "weights.safetensors")
+        if part.get("state"):
+            found[f"{prefix}served_state"] = str(part["state"])
+    return found
 
 
 def requirements() -> list[str]:
@@ -120,7 +139,7 @@ def _update_champion_alias(client: Any, name: str, number: str, value: float, va
         client.set_registered_model_alias(name, CHAMPION, number)
 
 
-def signature(config: dict[str, Any], objective: str) -> Any:
+def signature(config: dict[str, Any], objective: str, horizons: list[int]) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
@@ -130,6 +149,7 @@ def signature(config: dict[str, Any], objective: str) -> Any:
     columns += [ColSpec(DataType.long, "class"), ColSpec(DataType.string, "class_name")]
     columns += [ColSpec(DataType.long, "gate"), ColSpec(DataType.boolean, "acts")]
     params = [ParamSpec("gate", DataType.long, 90)]
+    params += [ParamSpec("horizon_s", DataType.long, horizons[0])] if horizons else []
     if objective == "regression":
         params += [ParamSpec("threshold", DataType.double, 0.0)]
         params += [ParamSpec(name, DataType.long, [], (-1,)) for name in ("t", "past_t")]

@@ -5,6 +5,7 @@ Input: named tensors of complete instances, the target last among its windows. O
 cannot be forecast, such as NaN or a token outside the vocabulary, is refused with the reason.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from mlflow.exceptions import MlflowException
 from uqlob_models.checkpoints import load_members
 from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.metrics import CLASS_NAMES, STATIONARY, class_of
+from uqlob_models.model import UqModel
 from uqlob_models.prediction import ClassificationPrediction, predict_instances
 from uqlob_models.served_state import Past, ServedState
 from uqlob_models.tokens import VOCABULARY
 
 STATE = "served_state"
+ANY_HORIZON = 0  # of a model of one horizon, which takes no horizon
 PAST = ("past_p_zero", "past_location", "past_scale", "past_dof", "past_y")
 
 
@@ -35,26 +38,47 @@ class ServedModel(mlflow.pyfunc.PythonModel):
     of the validation days. A caller passes those since then as the parameters `past_*`, in the terms of the `raw_` columns that
     it was answered with, and the times of the instances as `t`: an outcome counts from t_j + d + h on.
     An ensemble is served as a whole: the artefacts are its members' weights, the columns those of their mixture.
+    A model of several horizons takes the horizon as the parameter `horizon_s`.
     """
 
     def load_context(self, context: Any) -> None:
-        files = {name: Path(path) for name, path in context.artifacts.items()}
-        state = files.pop(STATE, None)
-        self.state = ServedState() if state is None else ServedState.from_json(state.read_text())
-        self.members = load_members([weights.parent for weights in files.values()])
+        by_horizon: dict[int, dict[str, Path]] = {}
+        for name, path in context.artifacts.items():  # "5s/member-1" of one of several horizons, else "member-1"
+            horizon, _, part = name.rpartition("/")
+            by_horizon.setdefault(int(horizon.removesuffix("s") or ANY_HORIZON), {})[part] = Path(path)
+        self.horizons = {horizon: HorizonModel.load(files) for horizon, files in sorted(by_horizon.items())}
 
     def predict(self, context, model_input, params=None):  # without type hints, which MLflow would read as a schema
         params = params or {}
+        model = self._at(int(params.get("horizon_s", ANY_HORIZON)))
         require_forecastable(model_input)
         tokens = torch.from_numpy(np.ascontiguousarray(model_input["tokens"], dtype=np.int32))
         continuous = torch.from_numpy(np.ascontiguousarray(model_input["continuous"], dtype=np.float32))
         context_y = torch.from_numpy(np.ascontiguousarray(model_input["context_displacement"], dtype=np.float64))
-        found = predict_instances(self.members, tokens, continuous, context_y)
+        found = predict_instances(model.members, tokens, continuous, context_y)
         if isinstance(found, ClassificationPrediction):
-            return self._classification(found.probabilities, params)
-        return self._regression(found.distribution, params)
+            return model.classification(found.probabilities, params)
+        return model.regression(found.distribution, params)
 
-    def _regression(self, raw: ZeroInflatedT, params: dict[str, Any]) -> pd.DataFrame:
+    def _at(self, horizon: int) -> "HorizonModel":
+        if horizon not in self.horizons:
+            raise _refusal(f"the parameter horizon_s is {horizon}; the model has {', '.join(map(str, self.horizons))} s")
+        return self.horizons[horizon]
+
+
+@dataclass(frozen=True)
+class HorizonModel:
+    """The heads of one horizon, and what they learnt on the validation days."""
+
+    members: list[UqModel]
+    state: ServedState
+
+    @classmethod
+    def load(cls, files: dict[str, Path]) -> "HorizonModel":
+        state = ServedState.from_json(files[STATE].read_text()) if STATE in files else ServedState()
+        return cls(load_members([weights.parent for name, weights in files.items() if name != STATE]), state)
+
+    def regression(self, raw: ZeroInflatedT, params: dict[str, Any]) -> pd.DataFrame:
         threshold = float(params.get("threshold", 0.0))
         if not (np.isfinite(threshold) and threshold >= 0):
             raise _refusal(f"the parameter threshold is {threshold}; it is a number of ticks, 0 or more")
@@ -73,7 +97,7 @@ class ServedModel(mlflow.pyfunc.PythonModel):
         columns |= {f"raw_{name}": values for name, values in own.items()}
         return self._decided(columns, class_of(mean, threshold), columns["snr"], params)
 
-    def _classification(self, probabilities: np.ndarray, params: dict[str, Any]) -> pd.DataFrame:
+    def classification(self, probabilities: np.ndarray, params: dict[str, Any]) -> pd.DataFrame:
         columns = {name: probabilities[:, number] for number, name in enumerate(("p_down", "p_up", "p_stationary"))}
         columns["confidence"] = probabilities.max(axis=1)
         return self._decided(columns, probabilities.argmax(axis=1), columns["confidence"], params)

@@ -165,18 +165,30 @@ def log_model(run: TrackedRun, plan: StagePlan, record: StageRecord, task: str =
         run.artifact(record.directory / name, f"{folder}/{task}".rstrip("/"), weights=weights)
     run.artifact(plan.home / RECORD, f"checkpoint/{task}".rstrip("/"), weights=weights)
     if plan.stage in HEADS:
-        state = record.directory / SERVED_STATE  # missing from trainings of older versions: the model then starts cold
         run.add(
             "model",
             name=registered_name(plan.key.symbol, plan.key.horizon_s, plan.objective, run.tracking.profile.name),
             profile=run.tracking.profile.name,
             validation=validation_version(run.tracking.profile, plan),
             objective=plan.objective,
-            members=[run.tracking.relative_path(member) for member in record.members],
-            state=run.tracking.relative_path(state) if state.is_file() else None,
+            **served_files(run.tracking, record),
             weights=weights,
             version=record.version,
             metric=record.metric,
             value=record.best_metric,
-            task="".join(f".{part}" for part in task.split("/") if part),
+            task=task_suffix(task),
         )
+
+
+def served_files(tracking: Tracking, record: StageRecord) -> dict[str, Any]:
+    """Where a served model finds its weights and what it learnt, relative to the lake."""
+    state = record.directory / SERVED_STATE  # missing from trainings of older versions: the model then starts cold
+    return {
+        "members": [tracking.relative_path(member) for member in record.members],
+        "state": tracking.relative_path(state) if state.is_file() else None,
+    }
+
+
+def task_suffix(task: str) -> str:
+    """Of the tag that names a registered model of a joint run: `5s/regression/` becomes `.5s.regression`."""
+    return "".join(f".{part}" for part in task.split("/") if part)
