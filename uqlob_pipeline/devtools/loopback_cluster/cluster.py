@@ -69,7 +69,8 @@ class Cluster:
         return str(answer["backfillId"])
 
     def status(self, backfill: str) -> str:
-        return str(self.graphql(BACKFILL, id=backfill)["partitionBackfillOrError"]["status"])
+        """Empty where the page answers with an error, as while its database is away."""
+        return str(self.graphql(BACKFILL, id=backfill)["partitionBackfillOrError"].get("status", ""))
 
     def runs(self, backfill: str) -> list[dict[str, Any]]:
         """In the order in which they were launched."""
@@ -82,7 +83,9 @@ class Cluster:
 
     def wait_for_success(self, backfill: str, seconds: float = MOST_SECONDS) -> list[dict[str, Any]]:
         """The runs of a backfill once all have succeeded."""
-        wait_until(lambda: self.status(backfill) not in ("REQUESTED", "CANCELING"), f"the end of backfill {backfill}", seconds)
+        wait_until(
+            lambda: self.status(backfill) not in ("", "REQUESTED", "CANCELING"), f"the end of backfill {backfill}", seconds
+        )
         runs = self.runs(backfill)
         assert self.status(backfill) == "COMPLETED_SUCCESS", self._told(runs)
         return runs
