@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from tests.end_to_end.tiny_market import TOML
 from uqlob_pipeline.devtools.bench.study import described, shifted_of, study
-from uqlob_pipeline.devtools.bench.study_lakes import HEADLINE, Progress, StudyMarket
+from uqlob_pipeline.devtools.bench.study_lakes import HEADLINE, Progress, StudyMarket, link_new_models
 from uqlob_pipeline.models.study.rows import ROWS
 
 VARIANTS = "uq-regression,uq-classification,ridge,full,no-context,shuffled-context"
@@ -103,3 +103,13 @@ def test_progress_counts_rows_by_what_they_cost(first, workdir):
 def test_markets_are_described_by_seed_symbol_and_horizon(workdir):
     assert described([market(workdir)]) == "simulated market of seed 27, BTC-USD at 5 s"
     assert described(shifted_of([market(workdir), market(workdir, 28)])).startswith("simulated markets of seeds 27, 28,")
+
+
+def test_models_trained_after_shifted_days_were_prepared_are_taken_over_and_own_ones_kept(tmp_path):
+    source, target = tmp_path / "market", tmp_path / "shifted"
+    for root, row, text in ((source, "old", "market"), (source, "new", "market"), (target, "old", "own")):
+        (root / "trainings" / row / "best").mkdir(parents=True)
+        (root / "trainings" / row / "best" / "weights").write_text(text)
+    link_new_models(source, target)
+    assert (target / "trainings" / "new" / "best" / "weights").read_text() == "market"
+    assert (target / "trainings" / "old" / "best" / "weights").read_text() == "own"

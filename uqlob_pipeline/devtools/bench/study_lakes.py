@@ -97,6 +97,8 @@ def prepare(market: StudyMarket) -> None:
 
     one_thread()
     if (market.directory / DONE).exists():
+        if market.shifted:
+            link_new_models(market.unshifted.lake.study, market.lake.study)
         return
     started, profile, lake = time.monotonic(), market.profile(), market.lake
     assert profile.simulation is not None
@@ -110,6 +112,14 @@ def prepare(market: StudyMarket) -> None:
     write_days(lake, profile, market_of(profile.simulation), days, fit=not market.shifted)
     (market.directory / DONE).touch()
     log(f"{market}: {len(days)} days simulated in {time.monotonic() - started:.0f} s")
+
+
+def link_new_models(source: Path, target: Path) -> None:
+    """Links directories of encoders and trained heads that the market has made since its shifted days were prepared."""
+    for directory in sorted(path for path in source.rglob("*") if path.is_dir()):
+        own = target / directory.relative_to(source)
+        if not own.exists():
+            shutil.copytree(directory, own, copy_function=os.link, ignore=shutil.ignore_patterns(".lock"))
 
 
 @dataclass(frozen=True)
