@@ -103,7 +103,11 @@ def test_everything_after_the_models_is_made_and_then_current(made, profile):
     assert found.info.run_name == "universal joint heads"
     assert {"BTC-USD/5s/regression/test/nlpd", "ETH-USD/10s/classification/test/macro_f1"} <= set(found.data.metrics)
     registered = {name for name in found.data.tags if name.startswith("uqlob.registered_model")}
-    assert len(registered) == len(KEYS) * len(HEADS)
+    kinds = ("regression", "classification")
+    assert registered == {
+        *(f"uqlob.registered_model.{key.symbol}.{key.horizon_s}s.{kind}" for key in KEYS for kind in kinds),
+        *(f"uqlob.registered_model.{key.symbol}.{kind}" for key in KEYS for kind in kinds),  # of all horizons of a symbol
+    }
 
 
 def stale(lake: Lake, profile: Profile) -> set[tuple[str, ModelKey]]:
