@@ -86,7 +86,8 @@ class JointBatch:
 class JointBatches(Batches):
     """Each window of a step is read and encoded once, however many horizons and targets use it.
 
-    With `horizon_per_block`, each block of a step teaches one horizon; over the epochs every target meets every horizon.
+    With `horizon_per_block`, each block of a step teaches one horizon, by its place in the random order of the epoch. A window
+    that blocks of two horizons share is then encoded for each.
     """
 
     def __init__(self, objective: Objective, dataset: JointDataset, config: TrainingConfig) -> None:
@@ -105,15 +106,17 @@ class JointBatches(Batches):
         return self.rows_of(selection, np.concatenate(contexts, axis=1))
 
     def _assemble(self, selection: Selection) -> JointBatch:  # type: ignore[override]
-        tasks, shared = [], not self.horizon_per_block
-        rows = self._rows(selection)
-        contexts = np.split(rows.context, len(self.joint.horizons), axis=1)
-        for number, dataset in enumerate(self.joint.horizons):
-            if shared:
-                chosen, own = selection, Rows(rows.windows, rows.mirrored, rows.target, contexts[number])
-            else:
+        parts = zip(self.joint.horizons, self.context_labels, strict=True)
+        tasks = []
+        if self.horizon_per_block:
+            for number, (dataset, labels) in enumerate(parts):
                 chosen = selection.of(selection.block % len(self.joint.horizons) == number)
                 own = self.rows_of(chosen, self.contexts[number].windows(chosen.targets))
-            unread = self.frozen or (shared and number > 0)
-            tasks.append(assemble(dataset, own, chosen, self.context_labels[number], unread))
-        return JointBatch(tuple(tasks), shared)
+                tasks.append(assemble(dataset, own, chosen, labels, self.frozen))
+            return JointBatch(tuple(tasks), shared=False)
+        rows = self._rows(selection)
+        contexts = np.split(rows.context, len(self.joint.horizons), axis=1)
+        for number, (dataset, labels) in enumerate(parts):
+            own = Rows(rows.windows, rows.mirrored, rows.target, contexts[number])
+            tasks.append(assemble(dataset, own, selection, labels, self.frozen or number > 0))
+        return JointBatch(tuple(tasks), shared=True)
