@@ -43,14 +43,14 @@ def open_new_day(place: Place, screen: Screen, number: int) -> None:
 
 def stale(screen: Screen, asset: str, *numbers: int) -> tuple[list[str], list[str]]:
     """Each day's state, and every reason, as the UI asks for them."""
-    said = screen.ask(STALE, asset=[asset], days=[partition(number) for number in numbers])["assetNodeOrError"]
-    reasons = [cause["reason"] for causes in said["staleCausesByPartition"] for cause in causes]
-    return said["staleStatusByPartition"], reasons
+    output = screen.ask(STALE, asset=[asset], days=[partition(number) for number in numbers])["assetNodeOrError"]
+    reasons = [cause["reason"] for causes in output["staleCausesByPartition"] for cause in causes]
+    return output["staleStatusByPartition"], reasons
 
 
 def test_the_asset_graph_reads_left_to_right_as_the_paper_does(place: Place, screen: Screen) -> None:
-    said = open_graph(screen, place.dagster, *STORY)
-    assert "Join the Dagster community" not in said
+    output = open_graph(screen, place.dagster, *STORY)
+    assert "Join the Dagster community" not in output
     places = [left(screen, asset) for asset in STORY]
     assert places == sorted(places)
     assert len(set(places)) == len(places)
@@ -76,9 +76,9 @@ def test_one_asset_day_is_materialised_from_the_page_and_succeeds(place: Place, 
     screen.press("Launch 1 run")
     screen.until("the dialog closed", lambda: "Launch runs to materialize" not in screen.text)
     screen.go(page_of(place, "book_events", ALONE))
-    said = screen.see(partition(ALONE), "Latest materialization", "checksums verified", patience=600, reload_every=10)
-    assert re.search(r"checksums failed \(BTC-USD\)\s+0\b", said)
-    assert "Unsynced" not in said
+    output = screen.see(partition(ALONE), "Latest materialization", "checksums verified", patience=600, reload_every=10)
+    assert re.search(r"checksums failed \(BTC-USD\)\s+0\b", output)
+    assert "Unsynced" not in output
     assert place.lake.book_events(day(ALONE)).exists()
     screen.shoot("book_events_partition")
 

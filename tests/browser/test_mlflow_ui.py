@@ -27,10 +27,10 @@ def look_at_training(screen: Screen) -> None:
             screen.driver.execute_script("arguments[0].click()", found)
 
 
-def number_after(words: str, said: str) -> float:
+def number_after(words: str, text: str) -> float:
     """The number that a page shows right behind some words."""
-    found = re.search(rf"(?m)^{re.escape(words)}\s+(-?\d[\d.]*(?:e-?\d+)?)", said)
-    assert found, f"no number behind '{words}' in:\n{said[:3000]}"
+    found = re.search(rf"(?m)^{re.escape(words)}\s+(-?\d[\d.]*(?:e-?\d+)?)", text)
+    assert found, f"no number behind '{words}' in:\n{text[:3000]}"
     return float(found[1])
 
 
@@ -41,18 +41,18 @@ def test_the_link_of_a_model_leads_to_its_run_with_metrics_and_figures(place: Pl
     screen.see("matching runs")
     look_at_training(screen)
     screen.go(f"{place.dagster}/assets/uq_regression?view=partitions&partition=5s%7C{SYMBOL}", height=1100)
-    said = screen.see("Latest materialization", "MLflow", "selection nlpd")
-    assert number_after("selection nlpd", said) == pytest.approx(record.validation["nlpd"], rel=1e-4)
+    text = screen.see("Latest materialization", "MLflow", "selection nlpd")
+    assert number_after("selection nlpd", text) == pytest.approx(record.validation["nlpd"], rel=1e-4)
     (link, *_) = screen.until("the link to MLflow", lambda: screen.links(f"{place.mlflow}/#/experiments/"))
     screen.driver.execute_script("Array.from(document.links).find(a => a.href === arguments[0]).target = '_self'", link)
     screen.driver.execute_script("Array.from(document.links).find(a => a.href === arguments[0]).click()", link)
 
-    said = screen.see(f"{SYMBOL} 5s uq_regression", "validation/nlpd", "test/cov68")
+    text = screen.see(f"{SYMBOL} 5s uq_regression", "validation/nlpd", "test/cov68")
     last = record.history()["epochs"][-1]
     test = headline(pq.read_table(place.lake.by_model("gated_evaluation", KEY)))
-    assert number_after("validation/nlpd", said) == pytest.approx(last["validation/nlpd"], rel=1e-3)
-    assert number_after("test/cov68", said) == pytest.approx(test["regression/cov68"], rel=1e-3)
-    assert "Finished" in said
+    assert number_after("validation/nlpd", text) == pytest.approx(last["validation/nlpd"], rel=1e-3)
+    assert number_after("test/cov68", text) == pytest.approx(test["regression/cov68"], rel=1e-3)
+    assert "Finished" in text
     screen.settle()
     screen.shoot("mlflow_run")
 
@@ -74,9 +74,9 @@ DRAWN = "return Array.from(document.images).filter(i => i.complete).map(i => [i.
 
 def test_the_experiment_lists_every_run_and_none_ended_before_it_began(place: Place, screen: Screen) -> None:
     screen.go(f"{place.mlflow}/#/experiments/1/runs", height=850, width=1700)
-    said = screen.see(f"{SYMBOL} 5s", "dataset profile", "paper report", "matching runs")
-    assert "7 matching runs" in said
-    assert not re.search(r"-\d+m?s\b", said), "a run that ended before it began"
+    text = screen.see(f"{SYMBOL} 5s", "dataset profile", "paper report", "matching runs")
+    assert "7 matching runs" in text
+    assert not re.search(r"-\d+m?s\b", text), "a run that ended before it began"
     look_at_training(screen)
     screen.settle()
     screen.shoot("mlflow_runs")

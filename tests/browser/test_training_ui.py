@@ -97,8 +97,8 @@ def test_a_cancelled_fresh_training_leaves_the_good_model_and_resumes_when_it_is
     screen.press("Re-execute")
     again = screen.until("a run that goes on from it", lambda: latest_child(screen, run))
     assert ended(screen, again) == "SUCCESS"
-    said = log_of(screen, again)
-    assert "resuming from step-" in said
+    output = log_of(screen, again)
+    assert "resuming from step-" in output
     after = in_use(place)
     assert (after.training, after.version) == (before.training + 1, before.version)  # the same data, seed and steps
     assert not before.directory.exists(), "replaced once the new one was finished"

@@ -65,17 +65,19 @@ def test_what_waited_for_mlflow_is_there_when_it_opens(idle: Place) -> None:
     try:
         assert away.pending() == []
         assert "uploaded 1 queued run(s) to MLflow" in (idle.home / "ui.log").read_text()
-        experiment = told(idle, f"experiments/get-by-name?experiment_name=uqlob%20{profile.name}")["experiment"]["experiment_id"]
-        runs = told(idle, "runs/search", experiment_ids=[experiment], filter="tags.`uqlob.kind` = 'encoder'")["runs"]
+        experiment = mlflow_answer(idle, f"experiments/get-by-name?experiment_name=uqlob%20{profile.name}")["experiment"][
+            "experiment_id"
+        ]
+        runs = mlflow_answer(idle, "runs/search", experiment_ids=[experiment], filter="tags.`uqlob.kind` = 'encoder'")["runs"]
         assert [run["info"]["status"] for run in runs] == ["FINISHED"]
         assert {metric["key"]: metric["value"] for metric in runs[0]["data"]["metrics"]} == {"loss": 0.25}
     finally:
         assert stop(process) == 0
 
 
-def told(place: Place, what: str, **asked: object) -> Any:
+def mlflow_answer(place: Place, what: str, **query: object) -> Any:
     """What the MLflow server answers."""
-    body = json.dumps(asked).encode() if asked else None
+    body = json.dumps(query).encode() if query else None
     request = urllib.request.Request(f"{place.mlflow}/api/2.0/mlflow/{what}", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)

@@ -27,22 +27,22 @@ from uqlob_pipeline.tracking.client import Tracking
 
 def run(resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance, choice: Choice) -> tuple[int, list[str]]:
     defs = dg.Definitions(assets=build_assets(load_profile("demo")), resources=resources, loggers={"terminal": terminal_logger})
-    said: list[str] = []
-    return materialize_choice(defs, lake, profile, choice, said.append, instance), said
+    output: list[str] = []
+    return materialize_choice(defs, lake, profile, choice, output.append, instance), output
 
 
 def test_what_is_current_is_left_alone_and_what_is_stale_is_made_again(
     resources: dict, lake: Lake, profile: Profile, instance: dg.DagsterInstance
 ) -> None:
     chosen = Choice(assets=("book_events", "window_prices"), symbols=("BTC-USD",))
-    runs, said = run(resources, lake, profile, instance, chosen)
+    runs, output = run(resources, lake, profile, instance, chosen)
     assert runs == 1
-    assert "2 days" in said[0]
+    assert "2 days" in output[0]
     assert run(resources, lake, profile, instance, chosen) == (0, [])
     lake.window_prices(day(1)).unlink()
-    runs, said = run(resources, lake, profile, instance, chosen)
+    runs, output = run(resources, lake, profile, instance, chosen)
     assert runs == 1
-    assert said[0].startswith("window_prices: BTC-USD 2026-01-06: missing")
+    assert output[0].startswith("window_prices: BTC-USD 2026-01-06: missing")
 
 
 def test_other_settings_make_a_day_stale_and_say_so(
@@ -51,9 +51,9 @@ def test_other_settings_make_a_day_stale_and_say_so(
     chosen = Choice(assets=("book_events",), symbols=("BTC-USD",), first=day(0).date, last=day(0).date)
     run(resources, lake, profile, instance, chosen)
     other = profile.model_copy(update={"book": profile.book.model_copy(update={"max_level": 5})})
-    runs, said = run({**resources, "profile": other}, lake, other, instance, chosen)
+    runs, output = run({**resources, "profile": other}, lake, other, instance, chosen)
     assert runs == 1
-    assert "made with other settings than the profile's" in said[0]
+    assert "made with other settings than the profile's" in output[0]
 
 
 def test_verify_all_verifies_every_checksum_once_and_the_day_stays_current(
@@ -64,8 +64,8 @@ def test_verify_all_verifies_every_checksum_once_and_the_day_stays_current(
     run(resources, lake, profile, instance, sampled)
     some = read_report(lake.book_events(day(0)))
     assert 0 < some.checksums_verified < some.messages
-    runs, said = run(resources, lake, profile, instance, whole)
-    assert (runs, said[0]) == (1, "book_events: BTC-USD 2026-01-05: only a sample of its checksums was verified")
+    runs, output = run(resources, lake, profile, instance, whole)
+    assert (runs, output[0]) == (1, "book_events: BTC-USD 2026-01-05: only a sample of its checksums was verified")
     every = read_report(lake.book_events(day(0)))
     assert (every.checksums_verified, every.checksums_failed) == (every.messages, 0)
     assert run(resources, lake, profile, instance, whole) == (0, [])
@@ -111,8 +111,8 @@ def test_a_failed_check_is_said_in_the_terminal(
     archive = cut.raw("level3", day(0)) / dump.name
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
     resources = {"lake": cut, "warehouse": Warehouse(cut, profile.duckdb), "profile": profile, "tracking": Tracking(cut, profile)}
-    _, said = run(resources, cut, profile, instance, Choice(assets=("book_events",), symbols=("BTC-USD",)))
-    (gaps,) = [line for line in said if "book_events gaps" in line]
+    _, output = run(resources, cut, profile, instance, Choice(assets=("book_events",), symbols=("BTC-USD",)))
+    (gaps,) = [line for line in output if "book_events gaps" in line]
     assert gaps.startswith("  warn: ")
     assert dump.name in gaps
 

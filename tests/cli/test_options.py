@@ -31,23 +31,23 @@ def uqlob(*words: str) -> Result:
 
 
 def test_from_after_to_is_refused_and_both_options_are_named(tmp_path: Path) -> None:
-    said = uqlob("materialize", "--from", "2026-01-07", "--to", "2026-01-05", "--lake", str(tmp_path))
-    assert said.exit_code == 2
-    assert "'--from' and '--to'" in said.output
-    assert "2026-01-07 is after 2026-01-05" in said.output
+    text = uqlob("materialize", "--from", "2026-01-07", "--to", "2026-01-05", "--lake", str(tmp_path))
+    assert text.exit_code == 2
+    assert "'--from' and '--to'" in text.output
+    assert "2026-01-07 is after 2026-01-05" in text.output
 
 
 def test_a_start_that_is_no_day_names_its_option(tmp_path: Path) -> None:
-    said = uqlob("simulate", "--start", "yesterday", "--lake", str(tmp_path))
-    assert said.exit_code == 2
-    assert "'--start'" in said.output
-    assert "'yesterday' is not a day such as 2026-01-05" in said.output
+    text = uqlob("simulate", "--start", "yesterday", "--lake", str(tmp_path))
+    assert text.exit_code == 2
+    assert "'--start'" in text.output
+    assert "'yesterday' is not a day such as 2026-01-05" in text.output
 
 
 def test_status_of_a_lake_that_does_not_exist_fails_with_the_remedy(tmp_path: Path) -> None:
-    said = uqlob("status", "--lake", str(tmp_path / "nowhere"))
-    assert said.exit_code == 1
-    assert f"no lake at {tmp_path / 'nowhere'}: name one with --lake or UQLOB_LAKE" in said.stderr
+    text = uqlob("status", "--lake", str(tmp_path / "nowhere"))
+    assert text.exit_code == 1
+    assert f"no lake at {tmp_path / 'nowhere'}: name one with --lake or UQLOB_LAKE" in text.stderr
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -61,10 +61,10 @@ def test_status_names_missing_days_and_check_fails_until_nothing_is_missing(
     chosen = Choice(assets=("book_events",), symbols=("BTC-USD",), first=day(0).date, last=day(0).date)
     materialize_choice(build_defs(profile, lake), lake, profile, chosen, print, instance)
     where = ("--lake", str(lake.root), "--profile", "demo")
-    said = uqlob("status", *where)
-    assert said.exit_code == 0
-    assert f"missing window_prices, event_features, window_labels: {day(0)}\n" in said.output
-    assert f"missing book_events, window_prices, event_features, window_labels: {day(1)}\n" in said.output
+    text = uqlob("status", *where)
+    assert text.exit_code == 0
+    assert f"missing window_prices, event_features, window_labels: {day(0)}\n" in text.output
+    assert f"missing book_events, window_prices, event_features, window_labels: {day(1)}\n" in text.output
 
     checked = uqlob("status", "--check", "--json", *where)
     assert checked.exit_code == 1

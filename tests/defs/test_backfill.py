@@ -147,7 +147,7 @@ def test_a_backfill_over_a_day_without_a_dump_succeeds_and_says_what_it_skipped(
         assert not lake.by_day(asset, day(NEVER)).exists()
         assert "nothing was recorded on this day" in str(latest(instance, asset, NEVER).metadata["skipped"].value)
     warned = [entry.user_message for entry in instance.all_logs(run.run_id) if entry.level == logging.WARNING]
-    assert [said.split(",")[0] for said in warned] == [f"{day(NEVER)}: skipped"] * len(DAY_ASSETS)
+    assert [output.split(",")[0] for output in warned] == [f"{day(NEVER)}: skipped"] * len(DAY_ASSETS)
 
     # Late data: the sensor sees it, the days that were skipped are stale from the first table on, and its run makes them.
     record(lake, NEVER)
@@ -182,8 +182,8 @@ def test_a_backfill_of_nothing_but_days_without_a_dump_succeeds_and_makes_nothin
     # Neither the terminal nor a fit takes the day for made.
     command = [sys.executable, "-m", "uqlob_pipeline.cli", "status"]
     environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert f"no dump: {day(NEVER)}\n" in said
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert f"no dump: {day(NEVER)}\n" in output
     longer = profile.model_copy(
         update={
             "splits": profile.splits.model_copy(update={"train": profile.splits.train.model_copy(update={"last": day(2).date})})

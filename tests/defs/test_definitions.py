@@ -10,11 +10,11 @@ import sys, warnings
 warnings.simplefilter("error")
 import dagster as dg
 warnings.simplefilter("default")
-with warnings.catch_warnings(record=True) as said:
+with warnings.catch_warnings(record=True) as raised:
     from uqlob_pipeline.definitions import defs
     defs.resolve_all_asset_specs()
 unwanted = (dg.BetaWarning, dg.PreviewWarning)
-mine = [str(w.message) for w in said if "uqlob" in (w.filename or "") or issubclass(w.category, unwanted)]
+mine = [str(w.message) for w in raised if "uqlob" in (w.filename or "") or issubclass(w.category, unwanted)]
 print("warnings:", mine)
 print("heavy:", [name for name in ("torch", "mlflow", "numba", "matplotlib", "sklearn") if name in sys.modules])
 print("specs:", sum(1 for spec in defs.resolve_all_asset_specs() if not (spec.description and spec.group_name)))
@@ -24,7 +24,7 @@ print("specs:", sum(1 for spec in defs.resolve_all_asset_specs() if not (spec.de
 def test_the_code_location_loads_without_warnings_and_without_torch_or_mlflow(tmp_path: Path) -> None:
     environment = {**os.environ, "UQLOB_LAKE": str(tmp_path), "UQLOB_PROFILE": "demo"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
-    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    assert said["warnings"] == "[]"
-    assert not {"torch", "mlflow", "sklearn"} & set(eval(said["heavy"]))
-    assert said["specs"] == "0", "every asset has a description and a group"
+    output = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert output["warnings"] == "[]"
+    assert not {"torch", "mlflow", "sklearn"} & set(eval(output["heavy"]))
+    assert output["specs"] == "0", "every asset has a description and a group"

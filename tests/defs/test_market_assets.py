@@ -60,9 +60,9 @@ def test_a_run_of_many_days_gives_each_its_own_version_and_skips_a_day_without_a
     assert skipped["rows (BTC-USD)"].value == 0
     assert not lake.book_events(day(2)).exists()
     assert not any("skipped" in shown[str(asset_day_key(day(number)))].metadata for number in (0, 1))
-    (said,) = [check for check in result.get_asset_check_evaluations() if not check.passed]
-    assert (said.check_name, said.severity.value) == ("recorded", "WARN")
-    assert said.metadata["failed days"].value == [str(day(2))]
+    (text,) = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    assert (text.check_name, text.severity.value) == ("recorded", "WARN")
+    assert text.metadata["failed days"].value == [str(day(2))]
 
 
 def test_a_day_whose_dumps_were_put_away_keeps_what_was_made_of_it(

@@ -89,8 +89,8 @@ def test_what_the_calibration_half_chose_is_judged_on_the_test_days_whatever_is_
     chosen = [row for row in own_rows(table, SETTINGS).to_pylist() if row["chosen"]]
     # At the tier "low" the maker loses less on the calibration half (1 - 5 > 3 - 8), at "high" the taker (3 - 2 > 1 - 1).
     assert [(row["tier"], row["policy"]) for row in chosen] == [("low", MAKER_CROSS), ("high", TAKER)]
-    said = verdict(own_rows(table, SETTINGS).to_pylist())
-    assert said.startswith("acting pays from the tier low on, except at high: +15.0")
+    text = verdict(own_rows(table, SETTINGS).to_pylist())
+    assert text.startswith("acting pays from the tier low on, except at high: +15.0")
 
 
 def test_the_verdict_says_plainly_that_nothing_is_left() -> None:

@@ -92,9 +92,9 @@ def test_metadata_shows_the_training_and_links_to_mlflow(trained, profile):
     assert shown["curves"].value.startswith("![training curves")
     assert isinstance(shown["MLflow"], dg.UrlMetadataValue)
     run_id = shown["MLflow"].value.rsplit("/", 1)[1].partition("?")[0]
-    told = Tracking(lake, profile).store().client.get_run(run_id)
-    assert told.info.run_name == "BTC-USD 5s uq_regression"
-    assert told.data.tags["dagster.run_id"] == results["uq_regression"].run_id
+    logged = Tracking(lake, profile).store().client.get_run(run_id)
+    assert logged.info.run_name == "BTC-USD 5s uq_regression"
+    assert logged.data.tags["dagster.run_id"] == results["uq_regression"].run_id
     (made,) = results["gated_evaluation"].asset_materializations_for_node("gated_evaluation")
     assert "regression/directional_f1_top10" in made.metadata
     assert "regression/cov68" in made.metadata
@@ -219,10 +219,10 @@ def test_a_missing_day_is_named_with_what_to_materialise(lake, profile, instance
     result = run(lake, profile, instance, "encoder", partition=model_partition(), raise_on_error=False)
     assert not result.success
     failure = result.failure_data_for_node("encoder")
-    said = failure.user_failure_data.description
-    assert "event_features of BTC-USD 2026-01-06, which is missing" in said
-    assert "window_labels of BTC-USD 2026-01-07, which is missing" in said
-    assert "materialise" in said.lower()
+    output = failure.user_failure_data.description
+    assert "event_features of BTC-USD 2026-01-06, which is missing" in output
+    assert "window_labels of BTC-USD 2026-01-07, which is missing" in output
+    assert "materialise" in output.lower()
     retried = [e for e in result.all_node_events if e.event_type == dg.DagsterEventType.STEP_UP_FOR_RETRY]
     assert not retried
 
@@ -277,14 +277,14 @@ def test_an_evaluation_whose_tables_differ_in_making_is_stale(trained, profile, 
 
 def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, tmp_path):
     lake = copy_of(trained[0], tmp_path / "lake")
-    assert not [said for said in report_inputs(lake, profile).missing() if "Stale" in said]
+    assert not [output for output in report_inputs(lake, profile).missing() if "Stale" in output]
     path = lake.by_model("calibrated_predictions", KEY)
     made = read_provenance(path)
     write_parquet(pq.ParquetFile(path).read(), path, replace(made, code_version="earlier").metadata())
     assert "calibrated_predictions" in why_stale(lake, profile, "paper_report", None)  # its drawings are of other forecasts
-    said = " ".join(report_inputs(lake, profile).missing())
-    assert "Stale: `calibrated_predictions` of BTC-USD 5s (made by other code)" in said
-    assert "Stale: `gated_evaluation` of BTC-USD 5s" in said
+    output = " ".join(report_inputs(lake, profile).missing())
+    assert "Stale: `calibrated_predictions` of BTC-USD 5s (made by other code)" in output
+    assert "Stale: `gated_evaluation` of BTC-USD 5s" in output
     write_parquet(pq.ParquetFile(path).read(), path, made.metadata())
     sweep = lake.by_model("threshold_multiplier", KEY)
     of_sweep = read_provenance(sweep)

@@ -82,27 +82,27 @@ def test_cancelling_checkpoints_and_materialising_again_ends_in_the_same_weights
     cancelled = start(lake, settings, held=True)
     wait_until_training(lake, cancelled)
     os.kill(cancelled.pid, signal.SIGINT)
-    said, _ = cancelled.communicate(timeout=120)
+    output, _ = cancelled.communicate(timeout=120)
     assert cancelled.returncode != 0
-    assert "checkpoint saved in" in said
-    assert "start it again to continue" in said
+    assert "checkpoint saved in" in output
+    assert "start it again to continue" in output
     assert read_record(lake.model("encoder", KEY)) is None
     (run,) = encoder_runs(lake, settings)
     assert run.info.status == "KILLED"
     assert "training stopped after step" in run.data.tags[ENDED_TAG]
 
     again = start(lake, settings)
-    said, _ = again.communicate(timeout=240)
-    assert again.returncode == 0, said
-    assert "resuming from step-" in said
+    output, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, output
+    assert "resuming from step-" in output
     assert read_record(lake.model("encoder", KEY)).weights == undisturbed
     (run,) = encoder_runs(lake, settings)
     assert run.info.status == "FINISHED"
     assert ENDED_TAG not in run.data.tags
-    told = (
+    points = (
         Tracking(lake, tiny_profile(settings.parent, epochs=EPOCHS)).store().client.get_metric_history(run.info.run_id, "epoch")
     )
-    assert sorted(point.step for point in told) == list(range(1, read_record(lake.model("encoder", KEY)).epochs + 1))
+    assert sorted(point.step for point in points) == list(range(1, read_record(lake.model("encoder", KEY)).epochs + 1))
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_killed_at_any_moment_it_goes_on_and_leaves_one_marked_run(lake, setting
     killed.communicate(timeout=60)
     assert [run.info.status for run in encoder_runs(lake, settings)] == ["RUNNING"]
     again = start(lake, settings)
-    said, _ = again.communicate(timeout=240)
-    assert again.returncode == 0, said
+    output, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, output
     record = read_record(lake.model("encoder", KEY))
     assert record.weights == undisturbed == weights_version([record.best])
     assert [run.info.status for run in encoder_runs(lake, settings)] == ["FINISHED"]
@@ -123,28 +123,28 @@ def test_killed_at_any_moment_it_goes_on_and_leaves_one_marked_run(lake, setting
 @pytest.mark.slow
 def test_two_runs_of_the_same_model_at_once_train_it_once(lake, settings, undisturbed):
     both = [start(lake, settings, instance) for instance in ("one", "other")]
-    said = [process.communicate(timeout=400)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert sum("trained already" in text for text in said) == 1
+    output = [process.communicate(timeout=400)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], output
+    assert sum("trained already" in text for text in output) == 1
     assert read_record(lake.model("encoder", KEY)).weights == undisturbed
     assert [run.info.status for run in encoder_runs(lake, settings)] == ["FINISHED"]
 
 
 def test_a_store_that_goes_away_fails_no_training_and_is_told_later(lake, profile):
-    said: list[str] = []
+    output: list[str] = []
     away = Tracking(lake, profile, uri="http://127.0.0.1:9")
     plan = plan_stage(lake, profile, KEY, "encoder")
-    record, url = train_tracked(away, lake, plan, Origin("run", "p", "encoder"), fresh=False, log=said.append)
+    record, url = train_tracked(away, lake, plan, Origin("run", "p", "encoder"), fresh=False, log=output.append)
     assert url is None
-    assert any("upload to MLflow" in text for text in said)
+    assert any("upload to MLflow" in text for text in output)
     assert read_record(lake.model("encoder", KEY)) == record
     here = Tracking(lake, profile)
     assert any(path.parent == lake.model("encoder", KEY) for path in here.pending())
     assert here.flush_pending() == 0
     (run,) = here.store().search({"uqlob.kind": "encoder"})
     assert run.info.status == "FINISHED"
-    told = here.store().client.get_metric_history(run.info.run_id, "train/loss")
-    assert sorted(point.step for point in told) == list(range(1, profile.training.pretraining.epochs + 1))
+    points = here.store().client.get_metric_history(run.info.run_id, "train/loss")
+    assert sorted(point.step for point in points) == list(range(1, profile.training.pretraining.epochs + 1))
     assert len(run.data.params) > len(asdict(profile.training))
     artefacts = {file.path for file in here.store().client.list_artifacts(run.info.run_id, "checkpoint")}
     assert "checkpoint/weights.safetensors" in artefacts
@@ -176,25 +176,25 @@ def test_a_server_that_is_killed_during_training_gets_everything_when_it_is_back
         train_tracked(tracking, lake, plan_stage(lake, profile, KEY, "encoder"), origin, fresh=False, log=print)
         assert tracking.pending() == []
 
-        said: list[str] = []
+        output: list[str] = []
 
         def log(text: str) -> None:
-            said.append(text)
+            output.append(text)
             if "training and" in text and server.poll() is None:
                 os.killpg(server.pid, signal.SIGKILL)
                 server.wait()
 
         plan = plan_stage(lake, profile, KEY, "uq_regression")
         record, _ = train_tracked(tracking, lake, plan, origin, fresh=False, log=log)
-        assert any("upload to MLflow" in text for text in said)
+        assert any("upload to MLflow" in text for text in output)
         assert record == plan.finished()
         assert len(tracking.pending()) == 1
         server = serve()
         assert tracking.flush_pending(print) == 0
         (run,) = tracking.store().search({"uqlob.kind": "uq_regression"})
         assert run.info.status == "FINISHED"
-        told = tracking.store().client.get_metric_history(run.info.run_id, "epoch")
-        assert sorted(point.step for point in told) == [1, 2]
+        points = tracking.store().client.get_metric_history(run.info.run_id, "epoch")
+        assert sorted(point.step for point in points) == [1, 2]
         champion = tracking.store().client.get_model_version_by_alias("uqlob-BTC-USD-5s-regression-tiny", "champion")
         assert champion.tags["uqlob.version"] == record.version
     finally:

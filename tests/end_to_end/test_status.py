@@ -21,21 +21,21 @@ def status(lake: Lake, settings: Path) -> list[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def row(said: list[str], asset: str) -> list[str]:
-    (found,) = [line for line in said if line.startswith(f"│ {asset} ")]
+def row(output: list[str], asset: str) -> list[str]:
+    (found,) = [line for line in output if line.startswith(f"│ {asset} ")]
     return [cell.strip() for cell in found.strip("│").split("│")]
 
 
 def test_a_missing_day_is_told_once_whole_and_makes_the_report_stale(trained, tmp_path):
     lake = copy_of(trained[0], tmp_path / "lake")
     lake.window_labels(AssetDay("BTC-USD", tiny_market.FIRST)).unlink()
-    said = status(lake, tiny_market.write_profile(tmp_path))
-    (note,) = [line for line in said if REMEDY in line]
+    output = status(lake, tiny_market.write_profile(tmp_path))
+    (note,) = [line for line in output if REMEDY in line]
     number, _, words = note.partition(": ")
     assert words.startswith(f"{KEY}: cannot be computed yet: needs window_labels of BTC-USD 2026-01-05, which is missing")
     for asset in ("encoder", "uq_regression", "uq_classification", "predictions"):
-        assert row(said, asset) == [asset, "0", "1", "0", f"{number} (1)"]
-    assert row(said, "paper_report") == ["paper_report", "0", "1", "0", "shows tables that are stale (1)"]
+        assert row(output, asset) == [asset, "0", "1", "0", f"{number} (1)"]
+    assert row(output, "paper_report") == ["paper_report", "0", "1", "0", "shows tables that are stale (1)"]
 
 
 def test_a_short_reason_stays_in_the_grid_and_a_long_one_is_noted_with_all_it_is_about():

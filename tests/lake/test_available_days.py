@@ -60,7 +60,7 @@ def test_only_days_within_the_choice_are_said_to_be_left_out(tmp_path: Path, pro
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "output"),
     [
         (Choice(first=dt.date(2026, 3, 1), last=dt.date(2026, 3, 5)), "no recorded asset-day from 2026-03-01 to 2026-03-05"),
         (Choice(first=TODAY + dt.timedelta(days=9)), f"no recorded asset-day from {TODAY + dt.timedelta(days=9)} on"),
@@ -68,8 +68,8 @@ def test_only_days_within_the_choice_are_said_to_be_left_out(tmp_path: Path, pro
         (Choice(symbols=("ETH-USD",)), "no recorded asset-day of ETH-USD"),
     ],
 )
-def test_a_choice_without_a_recorded_day_says_so(tmp_path: Path, profile: Profile, choice: Choice, said: str) -> None:
-    assert days_not_taken(recorded(tmp_path, day(0)), profile, choice) == [said]
+def test_a_choice_without_a_recorded_day_says_so(tmp_path: Path, profile: Profile, choice: Choice, output: str) -> None:
+    assert days_not_taken(recorded(tmp_path, day(0)), profile, choice) == [output]
 
 
 def test_an_empty_lake_says_where_dumps_belong(tmp_path: Path, profile: Profile) -> None:
@@ -84,12 +84,14 @@ def test_the_commands_say_what_they_leave_out(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", home)
     environment = {**os.environ, "DAGSTER_HOME": str(home), "UQLOB_PROFILE": "demo", "UQLOB_LAKE": str(lake.root)}
 
-    def said(*words: str) -> list[str]:
+    def output(*words: str) -> list[str]:
         uqlob = str(Path(sys.executable).with_name("uqlob"))
         done = subprocess.run([uqlob, *words], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()
 
-    assert said("materialize", "--select", "book_events") == REASONS
-    assert said("materialize", "--select", "book_events", "--from", "2099-01-01") == ["no recorded asset-day from 2099-01-01 on"]
-    assert said("status")[-3:] == REASONS
+    assert output("materialize", "--select", "book_events") == REASONS
+    assert output("materialize", "--select", "book_events", "--from", "2099-01-01") == [
+        "no recorded asset-day from 2099-01-01 on"
+    ]
+    assert output("status")[-3:] == REASONS

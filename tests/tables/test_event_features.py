@@ -181,7 +181,7 @@ def test_the_day_is_streamed_never_sorted(tmp_path):
         names = [name for name, _ in operators]
         assert names.count("STREAMING_WINDOW") >= 3
         assert "ORDER_BY" not in names
-        blocking = [said for name, said in operators if name == "WINDOW"]
+        blocking = [output for name, output in operators if name == "WINDOW"]
         assert len(blocking) == 1
         assert "session" in blocking[0]
         assert "events" in blocking[0]

@@ -144,9 +144,9 @@ def test_a_missing_training_day_fails_the_fit_with_what_to_do(lake, chosen, inst
     result = run(lake, longer, instance, "token_bins", symbol_partition_key(SYMBOL), raise_on_error=False)
     assert not result.success
     (failure,) = [event for event in result.all_events if event.is_step_failure]
-    said = failure.step_failure_data.user_failure_data.description
-    assert "needs book_events of 2026-01-09, 2026-01-10" in said
-    assert "Materialise book_events for 2026-01-09" in said
+    description = failure.step_failure_data.user_failure_data.description
+    assert "needs book_events of 2026-01-09, 2026-01-10" in description
+    assert "Materialise book_events for 2026-01-09" in description
 
 
 def test_a_day_of_another_fit_is_refused(runs, lake, instance):

@@ -224,14 +224,15 @@ class ProgressLog:
         self.logged_at = time.monotonic()
 
     def epoch(self, record: dict[str, float]) -> None:
-        validation = ", ".join(
-            f"{name.removeprefix('validation/')} {value:.4g}" for name, value in record.items() if name.startswith("validation/")
+        # A joint training validates every horizon and output, named such as 5s/regression/nlpd: their mean is enough for a line.
+        found = {name.removeprefix("validation/"): value for name, value in record.items() if name.startswith("validation/")}
+        validation = ", ".join(f"{name} {value:.4g}" for name, value in found.items() if "/" not in name)
+        parts = (
+            f"{self.title}: epoch {record['epoch']:.0f} of {self.epochs}, loss {record.get('train/loss', math.nan):.4g}",
+            validation,
+            f"{record['windows_per_second']:.0f} windows/s, {format_duration(record['eta_seconds'])} left",
         )
-        self.log(
-            f"{self.title}: epoch {record['epoch']:.0f} of {self.epochs}, "
-            f"loss {record.get('train/loss', math.nan):.4g}; {validation}; "
-            f"{record['windows_per_second']:.0f} windows/s, {format_duration(record['eta_seconds'])} left"
-        )
+        self.log("; ".join(part for part in parts if part))
         self.logged_at = time.monotonic()
         if self.on_epoch is not None:
             self.on_epoch(record, self.member)

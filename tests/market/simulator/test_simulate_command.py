@@ -40,7 +40,7 @@ def test_two_symbols_and_two_days_are_written_and_then_skipped(app: typer.Typer,
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--symbols", "../../etc"], "unknown symbols"),
         (["--symbols", ""], "unknown symbols"),
@@ -49,10 +49,10 @@ def test_two_symbols_and_two_days_are_written_and_then_skipped(app: typer.Typer,
         (["--depth", "12"], "depth"),
     ],
 )
-def test_wrong_words_are_refused_before_a_write(app: typer.Typer, tmp_path: Path, words: list[str], said: str) -> None:
+def test_wrong_words_are_refused_before_a_write(app: typer.Typer, tmp_path: Path, words: list[str], text: str) -> None:
     result = CliRunner().invoke(app, [*words, "--lake", str(tmp_path)])
     assert result.exit_code == 2
-    assert said in result.output
+    assert text in result.output
     assert not list(tmp_path.iterdir())
 
 

@@ -87,10 +87,10 @@ class Cluster:
             lambda: self.status(backfill) not in ("", "REQUESTED", "CANCELING"), f"the end of backfill {backfill}", seconds
         )
         runs = self.runs(backfill)
-        assert self.status(backfill) == "COMPLETED_SUCCESS", self._told(runs)
+        assert self.status(backfill) == "COMPLETED_SUCCESS", self._failure_messages(runs)
         return runs
 
-    def _told(self, runs: list[dict[str, Any]]) -> str:
+    def _failure_messages(self, runs: list[dict[str, Any]]) -> str:
         failed = [run for run in runs if run["status"] != "SUCCESS"]
         messages = [event.get("message", "") for run in failed for event in self.events(run["id"])[-12:]]
         return "\n".join([str([(run["id"], run["status"]) for run in runs]), *messages])[-8000:]

@@ -106,8 +106,8 @@ class FileClient:
                         f"{path}: {reason}; tried {ATTEMPTS} times. {_size(part):,} bytes were received and are kept: "
                         f"run the same command again to resume"
                     ) from None
-                asked = error.wait_s if isinstance(error, _Retry) else 0.0
-                self._wait(max(back_off.next(), asked))
+                requested = error.wait_s if isinstance(error, _Retry) else 0.0
+                self._wait(max(back_off.next(), requested))
 
     def _receive(self, address: str, part: Path, tag: Path, progress: Progress) -> None:
         have, known_tag = _size(part), tag.read_text() if tag.is_file() else ""
@@ -165,7 +165,7 @@ class FileClient:
             return
         path = urlsplit(address).path
         if status == httpx.codes.TOO_MANY_REQUESTS or status >= 500:
-            raise _Retry(f"the server answers {status} {response.reason_phrase}", _asked_wait(response))
+            raise _Retry(f"the server answers {status} {response.reason_phrase}", _requested_wait(response))
         shown = self._redacted(_body(response)[:BODY_SHOWN].decode(errors="replace").strip()) if _is_short(response) else ""
         answer = f"{path}: the server answers {status} {response.reason_phrase}{f' ({shown})' if shown else ''}"
         if status in (401, 403):
@@ -210,7 +210,7 @@ def _is_short(response: httpx.Response) -> bool:
     return length.isdigit() and int(length) <= 1 << 16
 
 
-def _asked_wait(response: httpx.Response) -> float:
+def _requested_wait(response: httpx.Response) -> float:
     """Retry-After in seconds, which is a number or a date."""
     text = response.headers.get("Retry-After", "")
     if text.isascii() and text.isdigit():
