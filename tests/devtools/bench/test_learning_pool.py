@@ -2,7 +2,7 @@
 
 import pytest
 
-from uqlob_pipeline.devtools.bench.learning import pool, targets
+from uqlob_pipeline.devtools.bench.learning import pool, sensitivity_by_epoch, targets
 
 
 def report(shift: float, *, windows: int = 100, lower: float | None = -0.03) -> dict:
@@ -41,3 +41,9 @@ def test_targets_are_judged_on_the_pool_and_a_missing_bound_meets_none():
     assert judged["signs of the null market's movers are not clearly predicted, neither of all nor of the top decile"]
     wide = targets(pool([report(0.2), report(0.0)]))
     assert not wide["cov68 on test days between 0.63 and 0.73"]
+
+
+def test_epochs_without_a_validation_have_no_sensitivity():
+    validated = {"validation/context_sensitivity": 0.1, "validation/context_sensitivity_log_std": 0.2}
+    found = sensitivity_by_epoch([{"epoch": 1.0}, {"epoch": 2.0, **validated}])
+    assert found == {"context_sensitivity": [0.1], "context_sensitivity_log_std": [0.2]}

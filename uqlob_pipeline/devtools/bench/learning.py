@@ -81,9 +81,7 @@ class TrainedMarket:
         from uqlob_pipeline.devtools.bench.learning_figures import regression_figures
 
         model, history = self.fine_tuned()
-        logged = ("context_sensitivity", "context_sensitivity_log_std")
-        sensitivity = {name: [record[f"validation/{name}"] for record in history] for name in logged}
-        return {**regression_figures(load_model(model).uq_model(), self.windows), "by_epoch": sensitivity}
+        return {**regression_figures(load_model(model).uq_model(), self.windows), "by_epoch": sensitivity_by_epoch(history)}
 
     def context_figures(self) -> dict[str, Any]:
         from uqlob_models.checkpoints import load_model
@@ -105,6 +103,12 @@ class TrainedMarket:
             self.log(f"{what}: epoch {record['epoch']:.0f}, {rate:.0f} windows/s, {left:.0f} s left")
 
         return epoch
+
+
+def sensitivity_by_epoch(history: list[dict[str, float]]) -> dict[str, list[float]]:
+    """How strongly the forecasts follow the context's labels, of the epochs that were validated."""
+    names = ("context_sensitivity", "context_sensitivity_log_std")
+    return {name: [record[f"validation/{name}"] for record in history if f"validation/{name}" in record] for name in names}
 
 
 def recipe(market: LearningMarket) -> TrainingConfig:
