@@ -226,11 +226,14 @@ def test_a_checkpoint_of_other_settings_is_replaced(studied, study_profile, tmp_
     assert any("training afresh" in line for line in log)
 
 
-def test_two_processes_take_one_seed_each_or_share_the_rows_of_one():
+def test_two_processes_take_one_seed_each_and_share_the_rows_of_the_last():
     due = [key(name, seed) for seed in (1, 2, 3) for name in ("full", "ewma", "ridge")]
-    assert {title: {one.seed for one in part} for title, part in shares(due, 2).items()} == {
-        "seed 1": {1}, "seed 2": {2}, "seed 3": {3},
+    found = shares(due, 2)
+    assert {title: {one.seed for one in part} for title, part in found.items()} == {
+        "seed 1": {1}, "seed 2": {2}, "seed 3, part 1 of 2": {3}, "seed 3, part 2 of 2": {3},
     }  # fmt: skip
+    assert sorted(map(str, (one for part in found.values() for one in part))) == sorted(map(str, due))
+    assert list(shares(due[:6], 2)) == ["seed 1", "seed 2"]
     dealt = shares(due[:3], 2)
     assert [[one.variant for one in part] for part in dealt.values()] == [["full", "ridge"], ["ewma"]]
     assert list(dealt) == ["seed 1, part 1 of 2", "seed 1, part 2 of 2"]

@@ -69,12 +69,13 @@ def run(
 
 
 def shares(due: Sequence[StudyKey], at_once: int) -> dict[str, list[StudyKey]]:
-    """The rows of each process by title: one seed each, because the rows of a seed share its encoders; with fewer seeds than
-    processes, the rows of a seed are dealt out."""
+    """The rows of each process by title: one seed each, because the rows of a seed share its encoders. The rows of the last
+    seeds, of which there are fewer than processes, are dealt out, so that no core waits."""
     found: dict[str, list[StudyKey]] = {}
     seeds = sorted({key.seed for key in due})
-    parts = -(-at_once // len(seeds))
+    rest = len(seeds) % at_once
     for seed in seeds:
+        parts = -(-at_once // rest) if rest and seed in seeds[-rest:] else 1
         names = list(dict.fromkeys(key.variant for key in due if key.seed == seed))
         for part in range(min(parts, len(names))):
             own = set(names[part::parts])
