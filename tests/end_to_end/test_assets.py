@@ -20,6 +20,7 @@ from uqlob_pipeline.config.profile import load_profile
 from uqlob_pipeline.defs.partitions import Partitions, asset_day_key, mapping
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import file_hash
+from uqlob_pipeline.lake.layout import StudyKey
 from uqlob_pipeline.lake.provenance import read_provenance
 from uqlob_pipeline.lake.staleness import NotReady, version_on_disk, why_stale
 from uqlob_pipeline.lake.table_registry import REGISTRY
@@ -30,6 +31,7 @@ from uqlob_pipeline.models.gated_evaluation import read_k_star, write_threshold_
 from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows
 from uqlob_pipeline.models.predictions import plan_predictions
 from uqlob_pipeline.models.stages import plan_stage, read_record
+from uqlob_pipeline.models.study.rows import write_study_row
 from uqlob_pipeline.report.build import report_inputs
 from uqlob_pipeline.tracking.client import Tracking
 
@@ -290,6 +292,15 @@ def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, t
     of_sweep = read_provenance(sweep)
     write_parquet(pq.ParquetFile(sweep).read(), sweep, replace(of_sweep, code_version="earlier").metadata())
     assert "threshold_multiplier" in why_stale(lake, profile, "paper_report", None)
+
+
+def test_the_report_is_stale_once_the_study_has_another_row(trained, profile, tmp_path, instance):
+    lake = copy_of(trained[0], tmp_path / "lake")
+    write_study_row(lake, profile, StudyKey("ewma", 1, KEY), print)
+    assert f"study_rows/{StudyKey('ewma', 1, KEY)}" in why_stale(lake, profile, "paper_report", None)
+    assert run(lake, profile, instance, "paper_report").success
+    assert why_stale(lake, profile, "paper_report", None) == ""
+    assert "EWMA sigma, zero mean" in (lake.report / "index.html").read_text()
 
 
 def test_a_dataset_profile_that_dies_on_the_way_is_not_called_there(trained, profile, tmp_path, monkeypatch):

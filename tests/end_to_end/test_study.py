@@ -23,10 +23,11 @@ from uqlob_pipeline.defs.build_defs import build_assets, build_resources
 from uqlob_pipeline.defs.partitions import Partitions, study_partition_key
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, StudyKey
+from uqlob_pipeline.lake.study_keys import study_keys
 from uqlob_pipeline.models.study import variant_forecasts
 from uqlob_pipeline.models.study.captions import caption
 from uqlob_pipeline.models.study.comparisons import QUESTIONS, compared_pairs
-from uqlob_pipeline.models.study.rows import ROWS, STATISTICS, study_keys, why_row_stale, write_study_row
+from uqlob_pipeline.models.study.rows import ROWS, STATISTICS, why_row_stale, write_study_row
 from uqlob_pipeline.models.study.study_tables import missing_rows, read_rows, study_cells, write_csv
 from uqlob_pipeline.tracking.client import Tracking
 

@@ -225,7 +225,7 @@ def _with_seeds(profile: Profile, seeds: int | None) -> Profile:
 
 
 def _keys(profile: Profile, variants: dict[str, Variant]) -> list[StudyKey]:
-    from uqlob_pipeline.models.study.rows import study_keys
+    from uqlob_pipeline.lake.study_keys import study_keys
 
     return study_keys(profile, variants)
 

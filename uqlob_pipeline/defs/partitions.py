@@ -16,8 +16,8 @@ from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.config.study import read_variants
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey, StudyKey
+from uqlob_pipeline.lake.study_keys import study_models
 from uqlob_pipeline.lake.table import Grain, Table
-from uqlob_pipeline.models.study.rows import study_models
 
 SYMBOL, DATE, HORIZON = "symbol", "date", "horizon"
 ROW, MODEL = "row", "model"  # of the study: a variant with a seed, and a symbol with a horizon

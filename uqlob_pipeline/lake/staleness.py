@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.config.study import read_variants
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.data_quality import quality_is_outdated, remedy, why_refused
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
@@ -16,6 +17,7 @@ from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.one_pass import once_per_pass, one_pass
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
+from uqlob_pipeline.lake.study_keys import STUDY_ROWS, study_keys
 from uqlob_pipeline.lake.table import Input, Key, Table
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, STAGES, keys_of, symbol_of, table_path
 
@@ -131,6 +133,8 @@ def read_inputs(lake: Lake, profile: Profile, table: Table, key: Key) -> dict[st
             elif not (source.optional and why == MISSING):
                 unusable.setdefault(why, []).append(read)
         problems += [(source.table, why, keys) for why, keys in unusable.items()]
+    if table.name == "paper_report":
+        inputs |= _study_inputs(lake, profile)
     if refused:
         day, damage = next(iter(refused.items()))
         others = f" ({len(refused) - 1} more of its days are damaged)" if len(refused) > 1 else ""
@@ -141,6 +145,12 @@ def read_inputs(lake: Lake, profile: Profile, table: Table, key: Key) -> dict[st
     if problems:  # inputs that cannot be made themselves: what they need is what this table needs
         raise NotReady(f"{table.name} of {key} needs {problems[0][1].partition(' needs ')[2] or problems[0][1]}")
     return inputs
+
+
+def _study_inputs(lake: Lake, profile: Profile) -> dict[str, str]:
+    """The data versions of the study's rows that exist. The report shows them; none is required."""
+    found = {key: version_on_disk(lake, STUDY_ROWS, key) for key in study_keys(profile, read_variants(profile.study))}
+    return {f"{STUDY_ROWS}/{key}": version for key, version in found.items() if version is not None}
 
 
 def require_input(lake: Lake, profile: Profile, name: str, source: str, key: Key) -> str:

@@ -73,7 +73,7 @@ class StudyMarket:
 
     def row_keys(self) -> list[StudyKey]:
         """The rows of this market, seed by seed, those that are trained end to end last."""
-        from uqlob_pipeline.models.study.rows import study_keys
+        from uqlob_pipeline.lake.study_keys import study_keys
 
         profile, variants = self.profile(), self.chosen()
         rows = study_keys(profile, {name: one for name, one in variants.items() if name not in HEADLINE})

@@ -4,7 +4,6 @@ Regression forecasts are recalibrated online as published ones are; the scores o
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,10 @@ from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, fingerprint
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.study import StudyError, Variant, read_variants
 from uqlob_pipeline.lake.atomic_files import write_parquet
-from uqlob_pipeline.lake.layout import Lake, ModelKey, StudyKey
+from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, provenance_on_disk, why_differs
+from uqlob_pipeline.lake.study_keys import STUDY_ROWS
 from uqlob_pipeline.lake.table import ALL_SPLITS, TRAINING_SPLITS
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.calibrated_predictions import chosen_settings, recalibrated_table, timing_of
@@ -28,7 +28,7 @@ from uqlob_pipeline.models.predictions import target_columns
 if TYPE_CHECKING:
     from uqlob_pipeline.models.study.variant_forecasts import VariantForecasts
 
-ROWS, STATISTICS = "study_rows", "study_statistics"
+ROWS, STATISTICS = STUDY_ROWS, "study_statistics"
 KEPT_GATES = (0, 50, 90)
 SOFTMAX, SNR = "softmax", "snr"
 
@@ -40,19 +40,6 @@ class StudyRowDone:
     headline: dict[str, float]
     variant: Variant
     mode: str
-
-
-def study_models(profile: Profile) -> list[ModelKey]:
-    """The models of the study: by default the first symbol at the shortest horizon."""
-    symbols = profile.study.symbols or tuple(profile.symbols[:1])
-    horizons = profile.study.horizons_s or (min(profile.evaluation.horizons_s),)
-    return [ModelKey(symbol, horizon) for symbol in symbols for horizon in horizons]
-
-
-def study_keys(profile: Profile, variants: Mapping[str, Variant]) -> list[StudyKey]:
-    """Every row, seed by seed, so that an interrupted study has whole columns first."""
-    seeds = range(1, profile.study.seeds + 1)
-    return [StudyKey(name, seed, model) for model in study_models(profile) for seed in seeds for name in variants]
 
 
 def variant_of(profile: Profile, key: StudyKey) -> Variant:

@@ -19,8 +19,9 @@ from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.lake.staleness import version_on_disk
+from uqlob_pipeline.lake.study_keys import study_keys
 from uqlob_pipeline.models.gated_evaluation import bootstrap
-from uqlob_pipeline.models.study.rows import KEPT_GATES, ROWS, STATISTICS, row_mode, study_keys
+from uqlob_pipeline.models.study.rows import KEPT_GATES, ROWS, STATISTICS, row_mode
 
 REPLICATES = 2000
 SIGNIFICANT = 0.05
