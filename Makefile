@@ -29,6 +29,7 @@ demo-separate: $(VENV)/.installed  ## the demo with a model per symbol, horizon 
 study: $(VENV)/.installed  ## both tables of the study on the demo's market: baselines and ablations, five seeds; resumes
 	$(BIN)/uqlob study run
 	$(BIN)/uqlob study show
+	$(BIN)/uqlob materialize --select paper_report
 
 test: $(VENV)/.installed-dev  ## all tests except the slow and the browser tests
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not browser and not cluster"
