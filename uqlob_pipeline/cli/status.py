@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +36,7 @@ def status(
 
     --deep reads every file instead, and names what is damaged with what makes it again.
     """
-    with open_workplace(lake, profile, read_only=True) as workplace:
+    with open_workplace(lake, profile, read_only=True, indexed=not deep) as workplace:
         root = workplace.lake.root
         if not root.is_dir():
             raise FileNotFoundError(
@@ -100,7 +100,7 @@ class LakeStatus:
             "left_out": self.left_out,
             "data_quality": {
                 str(quality.day): {
-                    **{name: value for name, value in asdict(quality).items() if name not in ("symbol", "date")},
+                    **{name: value for name, value in vars(quality).items() if name not in ("symbol", "date")},
                     "refused": self.refused.get(quality.day, ""),
                 }
                 for quality in self.quality

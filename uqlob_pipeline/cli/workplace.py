@@ -33,10 +33,13 @@ class Workplace:
 
 
 @contextmanager
-def open_workplace(lake: Path | str | None, profile: str | None, *, read_only: bool = False) -> Iterator[Workplace]:
+def open_workplace(
+    lake: Path | str | None, profile: str | None, *, read_only: bool = False, indexed: bool = False
+) -> Iterator[Workplace]:
     """Load the profile and find the lake; expected errors end the command with one line.
 
-    A command that writes claims the Dagster instance for the lake and the profile first.
+    A command that writes claims the Dagster instance for the lake and the profile first. One that asks for staleness alone
+    needs no more than an indexed view of a store.
     """
     # Imported here so that other commands start fast.
     from uqlob_pipeline.config.profile import ProfileError, load_profile
@@ -49,7 +52,7 @@ def open_workplace(lake: Path | str | None, profile: str | None, *, read_only: b
     atexit.register(_silence_stderr_at_exit)
     name = str(Path(profile).absolute()) if profile and profile.endswith(".toml") else profile or "demo"
     try:
-        place = open_lake(lake)
+        place = open_lake(lake, indexed=indexed)
         settings = load_profile(name)
         if not read_only:
             claim_instance(place.name)

@@ -124,6 +124,8 @@ def write_quality(lake: Lake, quality: DataQuality, provenance: Provenance) -> N
 def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
     """The quality of an asset-day; None where it was never replayed, OutdatedQuality where another version wrote it."""
     path = lake.data_quality(day)
+    if lake.local is not None and (row := lake.local.quality_row(path)):
+        return _quality(path, [_dated(row)])
     try:
         return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
@@ -132,7 +134,10 @@ def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
 
 @lru_cache(maxsize=1 << 16)  # more than the asset-days of a lake: status reads all of them, several times
 def _read(path: Path, _mtime_ns: int) -> DataQuality:
-    rows = _rows(path)
+    return _quality(path, _rows(path))
+
+
+def _quality(path: Path, rows: list[dict[str, Any]]) -> DataQuality:
     missing = [name for name in DataQuality.__dataclass_fields__ if name not in rows[0]] if rows else []
     if missing or len(rows) != 1:
         what = f"without {', '.join(missing)}" if missing else f"with {len(rows)} rows"
@@ -150,8 +155,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         if ROW_KEY not in footer:
             rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
             return rows
-    row = json.loads(footer[ROW_KEY])
-    return [{**row, "date": dt.date.fromisoformat(row["date"])}]
+    return [_dated(json.loads(footer[ROW_KEY]))]
+
+
+def _dated(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "date": dt.date.fromisoformat(row["date"])}
 
 
 def quality_is_outdated(lake: Lake, day: AssetDay) -> bool:
