@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from uqlob_pipeline.config.profile import check_symbol
+from uqlob_pipeline.lake.one_pass import once_per_pass
 from uqlob_pipeline.lake.store import StoreRefused, is_url
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Lake:
     def raw(self, channel: Channel, day: AssetDay) -> Path:
         return self.root.joinpath("raw", channel, day.symbol, day.date.isoformat())
 
+    @once_per_pass
     def dumps(self, channel: Channel, day: AssetDay) -> list[Path]:
         """The dump files of an asset-day in the order of their names."""
         directory = self.raw(channel, day)
