@@ -52,7 +52,7 @@ def test_no_object_is_written_outside_the_view(server: ObjectServer, tmp_path: P
     url = server.new_bucket()
     publish_events(url)
     put(server, url, key.replace("..", "%2e%2e").replace("/", "%2f"), b"x")
-    with pytest.raises(StoreError, match="outside"):
+    with pytest.raises(StoreError, match=r"invalid path.*some/prefix/"):
         open_lake(url)
     assert [path for path in tmp_path.rglob("*outside*") if path.is_file()] == []
 

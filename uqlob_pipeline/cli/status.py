@@ -3,11 +3,13 @@
 Everything follows from the provenance in the files, whatever made them: the UI, the terminal or a backfill.
 """
 
+import gc
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -36,7 +38,7 @@ def status(
 
     --deep reads every file instead, and names what is damaged with what makes it again.
     """
-    with open_workplace(lake, profile, read_only=True) as workplace:
+    with open_workplace(lake, profile, read_only=True, indexed=not deep) as workplace:
         root = workplace.lake.root
         if not root.is_dir():
             raise FileNotFoundError(
@@ -100,7 +102,7 @@ class LakeStatus:
             "left_out": self.left_out,
             "data_quality": {
                 str(quality.day): {
-                    **{name: value for name, value in asdict(quality).items() if name not in ("symbol", "date")},
+                    **{name: value for name, value in vars(quality).items() if name not in ("symbol", "date")},
                     "refused": self.refused.get(quality.day, ""),
                 }
                 for quality in self.quality
@@ -114,9 +116,9 @@ def partition_name(table: str, key: Key) -> str:
 
 def lake_status(workplace: Workplace) -> LakeStatus:
     settings, place = workplace.profile, workplace.lake
-    recorded = place.recorded_days()
-    days = [day for day in recorded if not why_left_out(settings, day)]
-    with one_pass():
+    with one_pass(), _without_garbage_collection():
+        recorded = place.recorded_days()
+        days = [day for day in recorded if not why_left_out(settings, day)]
         quality = recorded_quality(place, days)
         reasons = staleness_by_table(place, settings, days)
     return LakeStatus(
@@ -129,6 +131,18 @@ def lake_status(workplace: Workplace) -> LakeStatus:
         quality=quality,
         refused={found.day: beyond for found in quality if (beyond := found.beyond_limits(settings.book))},
     )
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A pass keeps what it reads until its end: looking through it for garbage takes long and finds none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _show(found: LakeStatus) -> None:

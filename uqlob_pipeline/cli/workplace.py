@@ -33,30 +33,41 @@ class Workplace:
 
 
 @contextmanager
-def open_workplace(lake: Path | str | None, profile: str | None, *, read_only: bool = False) -> Iterator[Workplace]:
+def open_workplace(
+    lake: Path | str | None, profile: str | None, *, read_only: bool = False, indexed: bool = False
+) -> Iterator[Workplace]:
     """Load the profile and find the lake; expected errors end the command with one line.
 
-    A command that writes claims the Dagster instance for the lake and the profile first.
+    A command that writes claims the Dagster instance for the lake and the profile first. One that asks for staleness alone
+    needs no more than an indexed view of a store.
     """
-    # Imported here so that other commands start fast.
-    from uqlob_pipeline.config.profile import ProfileError, load_profile
-    from uqlob_pipeline.config.study import StudyError
-    from uqlob_pipeline.defs.instance import InstanceRefused, claim_instance, claim_profile
-    from uqlob_pipeline.lake.file_hashes import DamagedFile
+    # Imported here so that other commands start fast, and a command that only reads without Dagster.
+    from uqlob_pipeline.config.profile import load_profile
     from uqlob_pipeline.lake.shared_lake import open_lake
-    from uqlob_pipeline.lake.store import StoreError, StoreRefused
 
     atexit.register(_silence_stderr_at_exit)
     name = str(Path(profile).absolute()) if profile and profile.endswith(".toml") else profile or "demo"
     try:
-        place = open_lake(lake)
+        place = open_lake(lake, indexed=indexed)
         settings = load_profile(name)
         if not read_only:
+            from uqlob_pipeline.defs.instance import claim_instance, claim_profile
+
             claim_instance(place.name)
             claim_profile(name)
         yield Workplace(settings, place, name)
-    except (ProfileError, StudyError, InstanceRefused, FileNotFoundError, DamagedFile, StoreError, StoreRefused) as error:
+    except _expected_errors() as error:  # evaluated when there is an error
         raise fail(error) from error
+
+
+def _expected_errors() -> tuple[type[Exception], ...]:
+    from uqlob_pipeline.config.profile import ProfileError
+    from uqlob_pipeline.config.study import StudyError
+    from uqlob_pipeline.defs.instance import InstanceRefused
+    from uqlob_pipeline.lake.file_hashes import DamagedFile
+    from uqlob_pipeline.lake.store import StoreError, StoreRefused
+
+    return ProfileError, StudyError, InstanceRefused, FileNotFoundError, DamagedFile, StoreError, StoreRefused
 
 
 def _silence_stderr_at_exit() -> None:

@@ -37,6 +37,7 @@ class ProfileError(Exception):
     """The profile cannot be used; the message names the key and what was expected."""
 
 
+@lru_cache(maxsize=1 << 10)  # each asset-day of a lake is checked several times
 def check_symbol(symbol: str) -> str:
     """Symbols become paths: only names such as BTC-USD pass."""
     if not SYMBOL_PATTERN.fullmatch(symbol):

@@ -15,7 +15,7 @@ from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import DamagedFile, verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.one_pass import once_per_pass
-from uqlob_pipeline.lake.provenance import Provenance
+from uqlob_pipeline.lake.provenance import Provenance, footer_size, value_in_footer
 from uqlob_pipeline.lake.table_registry import REGISTRY
 
 ARROW_TYPES = {
@@ -124,6 +124,8 @@ def write_quality(lake: Lake, quality: DataQuality, provenance: Provenance) -> N
 def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
     """The quality of an asset-day; None where it was never replayed, OutdatedQuality where another version wrote it."""
     path = lake.data_quality(day)
+    if lake.local is not None and (row := lake.local.quality_row(path)):
+        return _quality(path, [_dated(row)])
     try:
         return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
@@ -132,7 +134,10 @@ def read_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
 
 @lru_cache(maxsize=1 << 16)  # more than the asset-days of a lake: status reads all of them, several times
 def _read(path: Path, _mtime_ns: int) -> DataQuality:
-    rows = _rows(path)
+    return _quality(path, _rows(path))
+
+
+def _quality(path: Path, rows: list[dict[str, Any]]) -> DataQuality:
     missing = [name for name in DataQuality.__dataclass_fields__ if name not in rows[0]] if rows else []
     if missing or len(rows) != 1:
         what = f"without {', '.join(missing)}" if missing else f"with {len(rows)} rows"
@@ -145,13 +150,16 @@ def _read(path: Path, _mtime_ns: int) -> DataQuality:
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    with pq.ParquetFile(verified(path)) as file:  # a third of the time of read_table, which looks for a data set
-        footer = file.metadata.metadata or {}
-        if ROW_KEY not in footer:
-            rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
-            return rows
-    row = json.loads(footer[ROW_KEY])
-    return [{**row, "date": dt.date.fromisoformat(row["date"])}]
+    content = verified(path).read_bytes()
+    if (size := footer_size(content)) and (row := value_in_footer(content[-size:], ROW_KEY)):
+        return [_dated(json.loads(row))]
+    with pq.ParquetFile(verified(path)) as file:  # of another version of this project
+        rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
+        return rows
+
+
+def _dated(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "date": dt.date.fromisoformat(row["date"])}
 
 
 def quality_is_outdated(lake: Lake, day: AssetDay) -> bool:

@@ -57,7 +57,7 @@ def dump_damage(lake: Lake, dump: Path) -> str | None:
 
 
 def _cache_path(lake: Lake, dump: Path) -> Path:
-    return lake.root / "hashes" / dump.relative_to(lake.root).with_name(f"{dump.name}.json")
+    return Path(f"{lake.root}/hashes/{dump.relative_to(lake.root)}.json")
 
 
 def _cached_hash(cached: Path, state: dict[str, int]) -> str | None:

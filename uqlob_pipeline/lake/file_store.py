@@ -22,19 +22,10 @@ class FileStore:
         self.url = f"file://{self.root}"
 
     def list(self, prefix: str = "") -> dict[str, StoredObject]:
-        found = {}
         # The prefix need not end at a directory: `date=2026-01` lists January.
-        top = self.root / prefix.rpartition("/")[0]
-        for directory, names, files in os.walk(top):
-            if Path(directory) == self.root:
-                names[:] = [name for name in names if name not in (UPLOADS, LOCKS)]
-            for name in files:
-                path = Path(directory) / name
-                key = path.relative_to(self.root).as_posix()
-                if key.startswith(prefix):
-                    with suppress(FileNotFoundError):  # deleted since
-                        found[key] = self._object(key)
-        return found
+        above = prefix.rpartition("/")[0]
+        found = (_described(key, stat) for key, stat in _walk(str(self.root / above), f"{above}/" if above else ""))
+        return {stored.key: stored for stored in found if stored.key.startswith(prefix)}
 
     def fetch(self, key: str, target: Path) -> StoredObject:
         with open(self._path(key), "rb") as source, open(target, "wb") as copy:
@@ -95,9 +86,6 @@ class FileStore:
             raise StoreError(f"{key!r} is no key of {self.url}")
         return path
 
-    def _object(self, key: str) -> StoredObject:
-        return _described(key, self._path(key).stat())
-
     @contextmanager
     def _upload(self) -> Iterator[Path]:
         directory = self.root / UPLOADS
@@ -115,6 +103,18 @@ class FileStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(upload, path)
             return _described(key, os.fstat(written.fileno()))
+
+
+def _walk(directory: str, above: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Key and state of every file below a directory, whose keys begin with `above`. Links to directories are not followed."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:  # deleted since
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if above or entry.name not in (UPLOADS, LOCKS):
+                    yield from _walk(entry.path, f"{above}{entry.name}/")
+            elif not entry.is_dir():
+                with suppress(FileNotFoundError):
+                    yield f"{above}{entry.name}", entry.stat()
 
 
 def _described(key: str, stat: os.stat_result) -> StoredObject:

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from uqlob_pipeline.config.profile import check_symbol
+from uqlob_pipeline.lake.one_pass import once_per_pass
 from uqlob_pipeline.lake.store import StoreRefused, is_url
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.lake.provenance import Provenance
 
 Channel = Literal["level3", "book", "trade"]
 DUMP_SUFFIXES = (".jsonl", ".jsonl.zst", ".jsonl.gz")
@@ -60,6 +64,14 @@ class StudyKey:
         return f"{self.variant} seed {self.seed} of {self.model}"
 
 
+def names_in(directory: Path) -> list[str]:
+    """The names in a directory; none where it is missing."""
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 class LocalFiles(Protocol):
     """The local files of a lake that is kept in a store: some stand for objects whose bytes are still there."""
 
@@ -77,6 +89,18 @@ class LocalFiles(Protocol):
 
     def dump_hash(self, dump: Path) -> str:
         """The hash of a dump's bytes, which whoever published it recorded."""
+
+    def raw_names(self, directory: Path) -> list[str]:
+        """The names in a directory of dumps."""
+
+    def has(self, path: Path) -> bool:
+        """Whether there is such a file."""
+
+    def provenance(self, path: Path) -> "Provenance | None":
+        """How a file was made; None where it is missing."""
+
+    def quality_row(self, path: Path) -> dict[str, Any] | None:
+        """The row of a file of `data_quality` where it is known without the file."""
 
     def lock(self, name: str, log: Callable[[str], None]) -> AbstractContextManager[None]:
         """Hold a name alone among all machines."""
@@ -124,14 +148,12 @@ class Lake:
     def raw(self, channel: Channel, day: AssetDay) -> Path:
         return self.root.joinpath("raw", channel, day.symbol, day.date.isoformat())
 
+    @once_per_pass
     def dumps(self, channel: Channel, day: AssetDay) -> list[Path]:
         """The dump files of an asset-day in the order of their names."""
         directory = self.raw(channel, day)
-        try:
-            names = os.listdir(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [directory / name for name in sorted(names) if name.endswith(DUMP_SUFFIXES) and not name.startswith(".")]
+        names = sorted(self._raw_names(directory))
+        return [directory / name for name in names if name.endswith(DUMP_SUFFIXES) and not name.startswith(".")]
 
     def book_dumps(self, day: AssetDay) -> tuple[Channel, list[Path]]:
         """The dumps that the replay reads: level 3 where there is one, level 2 otherwise."""
@@ -145,14 +167,23 @@ class Lake:
         """Every asset-day with a book dump of either kind."""
         found = set()
         for channel in ("level3", "book"):
-            for directory in (self.root / "raw" / channel).glob("*/*"):
-                try:
-                    day = AssetDay(directory.parent.name, dt.date.fromisoformat(directory.name))
-                except ValueError:
-                    continue
-                if self.dumps(channel, day):
-                    found.add(day)
+            above = self.root / "raw" / channel
+            for symbol in self._raw_names(above):
+                for date in self._raw_names(above / symbol):
+                    try:
+                        day = AssetDay(symbol, dt.date.fromisoformat(date))
+                    except ValueError:
+                        continue
+                    if self.dumps(channel, day):
+                        found.add(day)
         return sorted(found, key=lambda day: (day.symbol, day.date))
+
+    def _raw_names(self, directory: Path) -> list[str]:
+        return names_in(directory) if self.local is None else self.local.raw_names(directory)
+
+    def has(self, path: Path) -> bool:
+        """Whether there is such a file, here or in the store."""
+        return path.is_file() if self.local is None else self.local.has(path)
 
     def quarantine(self, day: AssetDay) -> Path:
         return self.root / "quarantine" / f"symbol={day.symbol}" / f"date={day.date}.jsonl"

@@ -44,17 +44,14 @@ class ObjectCache:
         cached = self._path(stored, ".footer")
         if self._linked(cached, target):
             return True
-        tail, etag = store.read_range(stored.key, max(stored.size - FOOTER_READ, 0), stored.size)
-        needed = int.from_bytes(tail[-8:-4], "little") + 8
-        if needed > len(tail) and needed <= stored.size:
-            tail, etag = store.read_range(stored.key, stored.size - needed, stored.size)
-        if etag != stored.etag:
+        footer = read_footer(store, stored)
+        if footer is None:
             return False
         with _Temporary(self.directory) as temporary:
             with open(temporary, "wb") as file:
                 file.truncate(stored.size)
-                file.seek(stored.size - min(needed, len(tail)))
-                file.write(tail[-needed:])
+                file.seek(stored.size - len(footer))
+                file.write(footer)
             os.utime(temporary, (stored.modified, stored.modified))
             cached.parent.mkdir(parents=True, exist_ok=True)
             _place(temporary, target)
@@ -98,6 +95,15 @@ class ObjectCache:
         except FileNotFoundError:
             return False
         return True
+
+
+def read_footer(store: Store, stored: StoredObject) -> bytes | None:
+    """The footer of a Parquet file, or its last bytes where they are no footer; None where it has changed since it was listed."""
+    tail, etag = store.read_range(stored.key, max(stored.size - FOOTER_READ, 0), stored.size)
+    needed = int.from_bytes(tail[-8:-4], "little") + 8
+    if needed > len(tail) and needed <= stored.size:
+        tail, etag = store.read_range(stored.key, stored.size - needed, stored.size)
+    return tail[-needed:] if etag == stored.etag else None
 
 
 def _place(source: Path, target: Path) -> None:

@@ -14,6 +14,7 @@ from uqlob_pipeline.config.profile import Profile
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+_ABSENT: Any = object()
 _results: ContextVar[dict[tuple[Any, ...], Any] | None] = ContextVar("results of this pass", default=None)
 
 
@@ -42,9 +43,9 @@ def once_per_pass(function: Callable[Parameters, Result]) -> Callable[Parameters
         if results is None:
             return function(*args, **kwargs)
         call = (function, *[id(argument) if type(argument) is Profile else argument for argument in args])
-        if call not in results:
-            results[call] = function(*args, **kwargs)
-        result: Result = results[call]
+        result: Result = results.get(call, _ABSENT)
+        if result is _ABSENT:
+            result = results[call] = function(*args, **kwargs)
         return result
 
     return remembering

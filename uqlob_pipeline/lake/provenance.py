@@ -18,9 +18,7 @@ from uqlob_pipeline.lake.file_hashes import damaged, verified
 PROVENANCE_KEY = b"uqlob"
 MAGIC = b"PAR1"
 FOOTER_READ = 1 << 14  # bytes from the end of a Parquet file: the footers of most are shorter
-# A key of the footer and the beginning of its value, in Thrift's compact encoding: both fields are strings with their length.
-_KEY_IN_FOOTER = b"\x18" + bytes([len(PROVENANCE_KEY)]) + PROVENANCE_KEY + b"\x18"
-_DECODER = json.JSONDecoder()
+_ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Provenance:
 
 
 def _hash(fields: dict[str, Any]) -> str:
-    return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b(_ENCODER.encode(fields).encode(), digest_size=12).hexdigest()
 
 
 def read_provenance(path: Path) -> Provenance | None:
@@ -79,24 +77,51 @@ def _in_footer(path: Path, _state: tuple[int, ...]) -> Provenance | None:
 
 
 def _found_in_footer(path: Path, size: int) -> Provenance | None:
+    with open(path, "rb", buffering=0) as file:
+        tail = os.pread(file.fileno(), FOOTER_READ, max(size - FOOTER_READ, 0))
+        needed = footer_size(tail)
+        if needed > size:
+            return None
+        if needed > len(tail):
+            tail = os.pread(file.fileno(), needed, size - needed)
+    return provenance_in_footer(tail[-needed:]) if needed else None
+
+
+def footer_size(tail: bytes) -> int:
+    """How many bytes at the end of a Parquet file are its footer; 0 where it is no such file."""
+    return int.from_bytes(tail[-8:-4], "little") + 8 if tail[-4:] == MAGIC else 0
+
+
+def provenance_in_footer(footer: bytes) -> Provenance | None:
     """The provenance by its place after its key, without the rest of the footer, which takes five times as long to decode.
 
     The data version within shows that these are its bytes. None where they are not found: pyarrow says why.
     """
-    with open(path, "rb", buffering=0) as file:
-        tail = os.pread(file.fileno(), FOOTER_READ, max(size - FOOTER_READ, 0))
-        needed = int.from_bytes(tail[-8:-4], "little") + 8
-        if needed > size or tail[-4:] != MAGIC:
-            return None
-        if needed > len(tail):
-            tail = os.pread(file.fileno(), needed, size - needed)
-    _, _, value = tail[-needed:].partition(_KEY_IN_FOOTER)
-    start = value.find(b"{")
-    with suppress(ValueError, TypeError):
-        record, _ = _DECODER.raw_decode(value[start:].decode(errors="replace"))
+    with suppress(ValueError, TypeError, KeyError, AttributeError):
+        text = value_in_footer(footer, PROVENANCE_KEY)
+        record = json.loads(text)
         version = record.pop("data_version")
-        if _hash(record) == version:
-            found = Provenance(**record)
-            vars(found)["data_version"] = version  # as the property would keep it
-            return found
+        # What `metadata` wrote without the data version is the text that `_hash` hashed.
+        hashed = text.replace(f'"data_version": "{version}", '.encode(), b"", 1)
+        if hashlib.blake2b(hashed, digest_size=12).hexdigest() == version:
+            return with_version(record, version)
     return None
+
+
+def with_version(fields: dict[str, Any], version: str) -> Provenance:
+    """A provenance whose data version is known."""
+    provenance = Provenance(**fields)
+    vars(provenance)["data_version"] = version  # as the property would keep it
+    return provenance
+
+
+def value_in_footer(footer: bytes, key: bytes) -> bytes:
+    """The value of a key of the footer, in Thrift's compact encoding: both are strings after their length. Empty if not found."""
+    _, _, rest = footer.partition(b"\x18" + bytes([len(key)]) + key + b"\x18")
+    length = shift = 0
+    for position, byte in enumerate(rest[:5]):
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return rest[position + 1 : position + 1 + length]
+    return b""

@@ -6,7 +6,8 @@ AWS_SESSION_TOKEN.
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,12 +18,14 @@ from uqlob_pipeline.lake.lease import lease
 from uqlob_pipeline.lake.store import LogFn, StoredObject, StoreError, StoreRefused, without_secrets
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import S3Store
 
 TIMEOUT = timedelta(seconds=60)  # of one request
 # Waits between attempts are random, up to 15 seconds: the time is the limit, so that a store may be away for half a minute.
 RETRIES = {"max_retries": 60, "retry_timeout": timedelta(seconds=45)}
 CHUNK = 8 << 20
+LISTINGS = 16  # directories that are listed at once
 PART = 5 << 20  # larger files are uploaded in parts of this size
 
 
@@ -36,10 +39,19 @@ class S3ObjectStore:
     def list(self, prefix: str = "") -> dict[str, StoredObject]:
         # The client compares whole path segments; the rest of the prefix is compared here.
         above = prefix.rpartition("/")[0]
-        with self._translated(prefix or "the list of objects"):
-            found = [one for batch in self._bucket.list(above or None) for one in batch]
-        objects = (StoredObject(one["path"], one["e_tag"] or "", one["size"], one["last_modified"].timestamp()) for one in found)
+        with self._translated(prefix or "the list of objects"), ThreadPoolExecutor(LISTINGS) as threads:
+            top = self._bucket.list_with_delimiter(above or None)
+            found = [top["objects"], *threads.map(self._list_all, top["common_prefixes"])]
+        objects = (
+            StoredObject(one["path"], one["e_tag"] or "", one["size"], one["last_modified"].timestamp())
+            for part in found
+            for one in part
+        )
         return {one.key: one for one in objects if one.key.startswith(prefix)}
+
+    def _list_all(self, above: str) -> "Sequence[ObjectMeta]":
+        """Every object below a directory. Pages follow one another, so that directories are listed at the same time."""
+        return [one for batch in self._bucket.list(above) for one in batch]
 
     def fetch(self, key: str, target: Path) -> StoredObject:
         with self._translated(key):

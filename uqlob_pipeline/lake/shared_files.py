@@ -14,10 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from uqlob_pipeline.lake.file_hashes import KEPT, SUFFIX, file_hash, hash_record
+from uqlob_pipeline.lake.layout import names_in
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
+from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.store import LogFn, Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
@@ -58,7 +61,7 @@ class SharedFiles:
     def refresh(self) -> None:
         """Show what the store holds now; files that were changed here and not published yet stay."""
         with self._lock:
-            listed = {key: stored for key, stored in self.store.list().items() if not key.startswith(".")}
+            listed = self._listed()
             for key in self.placed.keys() - listed.keys():
                 if not self._changed(key):
                     (self.root / key).unlink(missing_ok=True)
@@ -105,6 +108,24 @@ class SharedFiles:
                 known = self._record_dump(self.placed[key].stored, dump)
             return str(known["hash"])
 
+    # ---- what the files say
+
+    def raw_names(self, directory: Path) -> list[str]:
+        """The names in a directory of dumps."""
+        return names_in(directory)
+
+    def has(self, path: Path) -> bool:
+        """Whether there is such a file."""
+        return path.is_file()
+
+    def provenance(self, path: Path) -> Provenance | None:
+        """How a file was made; None where it is missing."""
+        return read_provenance(path)
+
+    def quality_row(self, path: Path) -> dict[str, Any] | None:
+        """The row of a file of `data_quality` where it is known without the file."""
+        return None
+
     # ---- to the store
 
     def publish(self) -> list[str]:
@@ -141,6 +162,9 @@ class SharedFiles:
         shutil.rmtree(self.root, ignore_errors=True)
 
     # ---- single files
+
+    def _listed(self) -> dict[str, StoredObject]:
+        return {key: stored for key, stored in self.store.list().items() if not key.startswith(".")}
 
     def _outdated(self, key: str, stored: StoredObject) -> bool:
         known = self.placed.get(key)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from uqlob_pipeline.lake.file_hashes import FETCHERS
+from uqlob_pipeline.lake.indexed_files import IndexedFiles
 from uqlob_pipeline.lake.layout import Lake, lake_place
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.open_store import open_store
@@ -38,12 +39,15 @@ class SharedLake(Lake):
         super().__init__(url, files)
 
 
-def open_lake(place: Path | str | None = None) -> Lake:
-    """The lake of a path; of a URL, a view of the store with what it holds now."""
+def open_lake(place: Path | str | None = None, *, indexed: bool = False) -> Lake:
+    """The lake of a path; of a URL, a view of the store with what it holds now.
+
+    An indexed view is for staleness alone: it holds the provenance of all files and the bytes of hardly any.
+    """
     named = str(place or lake_place())
     if not is_url(named):
         return Lake(named)
-    lake = SharedLake(named, _local_files(named))
+    lake = SharedLake(named, _local_files(named, indexed=indexed))
     atexit.register(_forget, lake)
     lake.refresh()
     return lake
@@ -109,7 +113,7 @@ def _publish_regularly(files: SharedFiles, ended: threading.Event, log: LogFn | 
                 log(f"not published yet: {error}")
 
 
-def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False) -> SharedFiles:
+def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False, indexed: bool = False) -> SharedFiles:
     scratch = scratch_of(url)
     _make_private(scratch)
     views = scratch / "views"
@@ -117,7 +121,12 @@ def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: boo
     cache = ObjectCache(scratch / "objects", int(float(os.environ.get(SCRATCH_GB) or DEFAULT_GB) * 1e9))
     store = like.store if like is not None else open_store(url)
     root = views / f"{file_mark()}.{next(_numbers)}"
-    files = SharedFiles(store, cache, root, scratch / "windows", verify_small=verify_small)
+    windows = scratch / "windows"
+    files = (
+        IndexedFiles(store, cache, root, windows, scratch / "records.json.zst")
+        if indexed
+        else SharedFiles(store, cache, root, windows, verify_small=verify_small)
+    )
     FETCHERS[files.root] = files
     return files
 

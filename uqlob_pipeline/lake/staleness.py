@@ -36,18 +36,18 @@ class NotReady(Exception):
 @once_per_pass
 def provenance_on_disk(lake: Lake, name: str, key: Key) -> Provenance | None:
     """How a partition was made; None where it is missing."""
-    return read_provenance(table_path(lake, name, key))
+    path = table_path(lake, name, key)
+    return read_provenance(path) if lake.local is None else lake.local.provenance(path)
 
 
 @once_per_pass
 def version_on_disk(lake: Lake, name: str, key: Key) -> str | None:
     """The data version of a partition. That of a trained stage also names its weights: a second training may differ."""
-    path = table_path(lake, name, key)
-    provenance = read_provenance(path)
+    provenance = provenance_on_disk(lake, name, key)
     if provenance is None or inconsistent_companions(lake, name, key, provenance):
         return None
     return (
-        f"{provenance.data_version}-{_weights(path)}"
+        f"{provenance.data_version}-{_weights(table_path(lake, name, key))}"
         if name in REGISTRY and REGISTRY[name].group == "models"
         else provenance.data_version
     )
@@ -226,10 +226,10 @@ def _require_days(lake: Lake, profile: Profile, table: Table, source: Input, key
 
 
 def _require_some_recorded(lake: Lake, table: Table, symbol: str, dates: list[dt.date]) -> None:
-    if any(lake.book_events(AssetDay(symbol, date)).is_file() for date in dates):
+    if any(lake.has(lake.book_events(AssetDay(symbol, date))) for date in dates):
         return
     recorded = [day.date for day in lake.recorded_days() if day.symbol == symbol]
-    if set(recorded) & set(dates) or any(table_path(lake, "window_labels", AssetDay(symbol, date)).is_file() for date in dates):
+    if set(recorded) & set(dates) or any(lake.has(lake.window_labels(AssetDay(symbol, date))) for date in dates):
         return
     held = (
         f"{listed(recorded)}: set [splits] in the profile to days that you have"
