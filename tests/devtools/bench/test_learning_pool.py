@@ -1,7 +1,10 @@
 """The pool of `uqlob bench learning`: means over markets, with the bounds that follow from theirs."""
 
+from dataclasses import replace
+
 import pytest
 
+from uqlob_pipeline.devtools.bench import learning
 from uqlob_pipeline.devtools.bench.learning import pool, sensitivity_by_epoch, targets
 
 
@@ -47,3 +50,20 @@ def test_epochs_without_a_validation_have_no_sensitivity():
     validated = {"validation/context_sensitivity": 0.1, "validation/context_sensitivity_log_std": 0.2}
     found = sensitivity_by_epoch([{"epoch": 1.0}, {"epoch": 2.0, **validated}])
     assert found == {"context_sensitivity": [0.1], "context_sensitivity_log_std": [0.2]}
+
+
+def test_a_market_is_measured_once_per_recipe(tmp_path, monkeypatch):
+    measured = []
+
+    def measure(market, directory, progress):
+        measured.append(market.seed)
+        return report(0.0)
+
+    monkeypatch.setattr(learning, "measure", measure)
+    first = learning.measured_once(learning.QUICK, tmp_path, learning.Steps())
+    assert learning.measured_once(learning.QUICK, tmp_path, learning.Steps()) == first == report(0.0)
+    assert measured == [27]
+    longer = replace(learning.recipe(learning.QUICK), seed=5)
+    monkeypatch.setattr(learning, "recipe", lambda market: longer)
+    learning.measured_once(learning.QUICK, tmp_path, learning.Steps())
+    assert measured == [27, 27]

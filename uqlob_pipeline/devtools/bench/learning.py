@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -154,6 +154,22 @@ def measure(market: LearningMarket, directory: Path, progress: Steps) -> dict[st
     return {**report, "seconds": round(time.monotonic() - started, 1)}
 
 
+def measured_once(market: LearningMarket, directory: Path, progress: Steps) -> dict[str, Any]:
+    """The figures of a market, kept in its directory: the same market with the same recipe is not measured again."""
+    from uqlob_pipeline.lake.atomic_files import atomic_path
+
+    kept = directory / "figures.json"
+    origin = json_text.loads(json_text.dumps({"market": asdict(market), "recipe": asdict(recipe(market))}))
+    if kept.exists():
+        found = json_text.loads(kept.read_text())
+        if found["origin"] == origin:
+            return dict(found["figures"])
+    figures = measure(market, directory, progress)
+    with atomic_path(kept) as temporary:
+        temporary.write_text(json_text.dumps({"origin": origin, "figures": figures}, indent=1))
+    return figures
+
+
 def pool(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over markets. Bounds of a mean follow from the bounds of its parts, which are independent of each other."""
 
@@ -261,7 +277,9 @@ def learning(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Half the data: what the slow tests run.")] = False,
     seeds: Annotated[str | None, typer.Option(help="Markets by seed (default: 21,22,23, or 27 with --quick).")] = None,
-    lake: Annotated[Path | None, typer.Option(help="Keep markets and models in this directory, and reuse those in it.")] = None,
+    lake: Annotated[
+        Path | None, typer.Option(help="Keep markets, models and figures in this directory, and reuse those in it.")
+    ] = None,
 ) -> None:
     """Train on the simulated market and report the scores, with every target and whether it was met."""
     import torch
@@ -274,7 +292,7 @@ def learning(
     try:
         with tempfile.TemporaryDirectory(prefix="uqlob-learning-") as temporary, shown(markets, quiet=json) as progress:
             root = (lake or Path(temporary)).absolute()
-            reports = [measure(market, root / f"seed-{market.seed}", progress) for market in markets]
+            reports = [measured_once(market, root / f"seed-{market.seed}", progress) for market in markets]
         pooled = pool(reports)
         report: dict[str, Any] = {"quick": quick, "pooled": pooled, "targets": targets(pooled), "markets": reports}
     finally:
