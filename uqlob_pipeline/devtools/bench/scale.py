@@ -43,6 +43,7 @@ class Variant:
     seconds: float  # from the request to the end
     in_steps: float  # seconds of all steps together
     steps: int
+    load: float  # of the machine at the end of the work
 
     def figures(self, events: int) -> dict[str, float]:
         outside = self.workers * self.seconds - self.in_steps
@@ -51,7 +52,7 @@ class Variant:
             "events_per_second_in_steps": round(self.workers * events / self.in_steps),
             "seconds": round(self.seconds, 1),
             "overhead_per_step": round(outside / self.steps, 2),
-            "load": round(os.getloadavg()[0], 1),
+            "load": round(self.load, 1),
         }
 
 
@@ -73,11 +74,11 @@ def _timed(instance: dg.DagsterInstance, workers: int, work: Callable[[], None])
 
     began, started = datetime.now(UTC), time.perf_counter()
     work()
-    seconds = time.perf_counter() - started
+    seconds, load = time.perf_counter() - started, os.getloadavg()[0]
     runs = instance.get_run_records(dg.RunsFilter(created_after=began))
     stats = [step for record in runs for step in instance.get_run_step_stats(record.dagster_run.run_id)]
     spans = [step.end_time - step.start_time for step in stats if step.start_time and step.end_time]
-    return Variant(workers, seconds, sum(spans), len(spans))
+    return Variant(workers, seconds, sum(spans), len(spans), load)
 
 
 def _commands(environment: dict[str, str], processes: int) -> Callable[[], None]:
