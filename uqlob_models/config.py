@@ -88,6 +88,7 @@ class HeadConfig:
     likelihood: Literal["gaussian", "student_t", "zero_inflated_t"] = "gaussian"
     normalise_context: bool = True  # not in the paper: a parameter-free layer norm before the context encoder (`Trunk.prepare`)
     initial_scales: bool = True  # not printed: initial weights of `uqlob_models/head.py` instead of PyTorch's defaults
+    linear_path: bool = False  # not in the paper: a linear model of summaries and context outcomes is added to the outputs
     shuffle_context_labels: bool = False  # ablation: every context label is that of a random training window
 
     def __post_init__(self) -> None:
@@ -195,6 +196,8 @@ class TrainingConfig:
             raise ValueError(
                 f"mc_dropout_passes is {self.mc_dropout_passes}, but encoder.dropout and head.dropout are 0: set one of them"
             )
+        if self.head.linear_path and not self.encoder.summaries:
+            raise ValueError("head.linear_path reads the window summaries: set encoder.summaries")
 
     def of_joint_training(self) -> TrainingConfig:
         """The settings with the epochs of a joint training, whose every step teaches all horizons and both outputs."""

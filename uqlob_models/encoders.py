@@ -95,7 +95,13 @@ class Encoder(nn.Module, ABC):
         hidden = self.represent(tokens, continuous)
         if self.summary is None:
             return hidden
-        return torch.cat([hidden, self.summary(tokens, self.input.scaled(continuous)).to(hidden.dtype)], dim=1)
+        return torch.cat([hidden, self.summarise(tokens, continuous).to(hidden.dtype)], dim=1)
+
+    def summarise(self, tokens: Tensor, continuous: Tensor) -> Tensor:
+        """The standardised summaries of windows, (B, 44)."""
+        assert self.summary is not None
+        summaries: Tensor = self.summary(tokens, self.input.scaled(continuous))
+        return summaries
 
     def fit_summaries(self, tokens: Tensor, continuous: Tensor) -> None:
         """Statistics of the summaries from training windows."""

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from uqlob_models.config import HeadConfig
 from uqlob_models.encoders import Dropout
+from uqlob_models.linear_path import INPUTS, linear_inputs
+from uqlob_models.summaries import SUMMARIES
 
 FLATTEST, STEEPEST = 0.05, 2.0  # initial slopes of the label projection, per y_ref
 FIRST_FORECAST = 0.1  # initial scale of the decoder's last layer: the first forecasts are nearly equal for all windows
@@ -61,6 +63,8 @@ class WindowStates(NamedTuple):
     self_key: Tensor
     self_value: Tensor
     cross_key: Tensor  # W_k W_p h, (M, d_r)
+    y: Tensor  # the label in units of y_ref, (M,)
+    summaries: Tensor | None = None  # of a head with a linear path, (M, 44)
 
 
 def gelu_mlp(widths: tuple[int, ...], dropout: float, initial_scales: bool = True) -> nn.Sequential:
@@ -132,7 +136,7 @@ class Trunk(nn.Module):
         r = self.context_norm(r)
         attention = self.self_attention
         cross_key = self.cross_attention.key(self.key(projected))
-        return WindowStates(projected, r, attention.query(r), attention.key(r), attention.value(r), cross_key)
+        return WindowStates(projected, r, attention.query(r), attention.key(r), attention.value(r), cross_key, y)
 
     def summarise(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:  # (B,), (B, C) -> (B, d_r)
         # R' = LN(R + SelfAttention(R)), R the contexts of one target
@@ -154,8 +158,16 @@ def build_decoder(config: HeadConfig, outputs: int) -> nn.Sequential:
     decoder = gelu_mlp((config.attention + config.projection, *config.decoder, outputs), config.dropout, config.initial_scales)
     if config.initial_scales:
         with torch.no_grad():
-            decoder[-1].weight.mul_(FIRST_FORECAST)  # type: ignore[operator]
+            decoder[-1].weight.mul_(0.0 if config.linear_path else FIRST_FORECAST)  # type: ignore[operator]
     return decoder
+
+
+def zero_linear(inputs: int, outputs: int) -> nn.Linear:
+    """A linear map that starts at zero."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
 
 
 class AttentiveHead(nn.Module):
@@ -167,13 +179,15 @@ class AttentiveHead(nn.Module):
         self.projection = nn.Linear(encoder_width, config.projection)  # W_p, shared by context and target
         self.trunk = Trunk(config)
         self.decoder = build_decoder(config, outputs)
+        self.linear_path = zero_linear(INPUTS, outputs) if config.linear_path else None
 
     def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
         """Representations (M, d_h) and labels in units of y_ref (M,) -> the states that targets share.
 
         The label of a row that is only a target is not used: it may be any finite number.
         """
-        return self.trunk.prepare(self.projection(hidden), y)
+        states = self.trunk.prepare(self.projection(hidden), y)
+        return states if self.linear_path is None else states._replace(summaries=hidden[:, -SUMMARIES:])
 
     def condition(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
         """Rows of the targets (B,) and of their contexts (B, C) -> the decoder's input [r^t ; h~^t], (B, d_r + 128)."""
@@ -188,7 +202,10 @@ class AttentiveHead(nn.Module):
         """Rows of the targets (B,) and of their contexts (B, C) -> decoder outputs (B, 2 or 3)."""
         # [mu, nu] or the three logits = MLP_dec([r^t ; h~^t])
         decoded: Tensor = self.decoder(self.condition(states, target, context))
-        return decoded
+        if self.linear_path is None or states.summaries is None:
+            return decoded
+        known: Tensor = self.linear_path(linear_inputs(states.summaries.index_select(0, target), states.y[context]))
+        return decoded + known
 
     def forward(self, hidden: Tensor, y: Tensor, target: Tensor, context: Tensor) -> Tensor:
         return self.decode(self.prepare(hidden, y), target, context)

@@ -2,7 +2,8 @@
 
 The horizon s (in seconds) shifts the projection: h~ = W_p h + A phi(s) with phi(s) = (u, u^2), u = log2(s / 10). A shift is a
 bias, so that the joint model at one horizon is an ordinary `UqModel`: `JointModel.at` builds it, for a horizon that was trained
-on or for another, and everything after training handles ordinary models only. Not in the paper, which trains each horizon apart.
+on or for another, and everything after training handles ordinary models only. A linear path (`linear_path.py`) has the weights
+W_0 + W_1 u + W_2 u^2. Not in the paper, which trains each horizon apart.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from torch import Tensor, nn
 from uqlob_models.config import TrainingConfig
 from uqlob_models.encoders import Encoder
 from uqlob_models.head import AttentiveHead, build_decoder
+from uqlob_models.linear_path import INPUTS, linear_inputs
 from uqlob_models.model import Forecast, HeadKind, UqModel, as_forecast, build_encoder, initial_dof_parameter, output_count
 from uqlob_models.sampling import Batch
+from uqlob_models.summaries import SUMMARIES
 
 REFERENCE_S = 10.0
 HORIZON_FEATURES = 2
@@ -55,6 +58,21 @@ class JointEncoder(nn.Module):
         self.encoder.project_parameters()
 
 
+class HorizonLinear(nn.Module):
+    """The linear path of several outputs at any horizon: W(s) = W_0 + W_1 u + W_2 u^2, the last column is the bias."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(outputs, 1 + HORIZON_FEATURES, INPUTS + 1))
+
+    def at(self, features: Tensor) -> tuple[Tensor, Tensor]:  # (2,) -> (outputs, 49), (outputs,)
+        whole = self.weight[:, 0] + torch.einsum("ofi,f->oi", self.weight[:, 1:], features)
+        return whole[:, :-1], whole[:, -1]
+
+    def forward(self, inputs: Tensor, features: Tensor) -> Tensor:  # (B, 49), (2,) -> (B, outputs)
+        return nn.functional.linear(inputs, *self.at(features))
+
+
 class JointModel(nn.Module):
     """UQ-LOB over several horizons, with the decoder of the distribution and that of the classes on one trunk."""
 
@@ -65,8 +83,11 @@ class JointModel(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = build_encoder(config.encoder)
-        self.head = AttentiveHead(config.head, self.encoder.width, output_count(config, "regression"))
+        self.regression_outputs = output_count(config, "regression")
+        self.head = AttentiveHead(config.head, self.encoder.width, self.regression_outputs)
         self.class_decoder = build_decoder(config.head, 3)
+        self.head.linear_path = None  # its place is taken by one of all horizons and both outputs
+        self.linear_path = HorizonLinear(self.regression_outputs + 3) if config.head.linear_path else None
         self.horizon_shift = nn.Linear(HORIZON_FEATURES, config.head.projection, bias=False)  # A
         nn.init.zeros_(self.horizon_shift.weight)
         if config.head.likelihood != "gaussian":  # the parameter at 10 s, and its slopes along phi
@@ -88,9 +109,24 @@ class JointModel(nn.Module):
         target = torch.cat([task.target + first for task, first in zip(tasks, before, strict=True)])
         context = torch.cat([task.context + first for task, first in zip(tasks, before, strict=True)])
         conditioned = self.head.condition(states, target, context)
-        sizes = [len(task.y) for task in tasks]
-        decoded = (decoder(conditioned).split(sizes) for decoder in (self.head.decoder, self.class_decoder))
-        return list(zip(*decoded, strict=True))
+        decoded = torch.cat([decoder(conditioned) for decoder in (self.head.decoder, self.class_decoder)], dim=1)
+        every = decoded.split([len(task.y) for task in tasks])
+        if self.linear_path is not None:
+            inputs = [
+                linear_inputs(rows[task.target][:, -SUMMARIES:], task.context_y[task.context])
+                for rows, task in zip(hidden, tasks, strict=True)
+            ]
+            every = tuple(own + known for own, known in zip(every, self.linear_outputs(inputs), strict=True))
+        return [self.split_outputs(own) for own in every]
+
+    def linear_outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Of the linear path alone, for the inputs (B, 49) of each horizon: (B, 5 or 6)."""
+        assert self.linear_path is not None
+        return [self.linear_path(own, features) for own, features in zip(inputs, self.features, strict=True)]
+
+    def split_outputs(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of the distribution, and the three logits."""
+        return outputs[:, : self.regression_outputs], outputs[:, self.regression_outputs :]
 
     def forecast(self, outputs: Tensor, horizon: int) -> Forecast:
         return as_forecast(outputs, self.config.head, self.y_ref[horizon], self._dof_parameter(self.features[horizon]))
@@ -107,6 +143,10 @@ class JointModel(nn.Module):
         weights |= {f"head.{name}": value for name, value in self.head.state_dict().items()}
         weights["head.projection.bias"] = self.head.projection.bias + self.horizon_shift(features)
         weights["y_ref"] = torch.tensor(y_ref, dtype=torch.float64)
+        if self.linear_path is not None:
+            own = slice(self.regression_outputs) if kind == "regression" else slice(self.regression_outputs, None)
+            weight, bias = self.linear_path.at(features)
+            weights |= {"head.linear_path.weight": weight[own], "head.linear_path.bias": bias[own]}
         if kind == "classification":
             weights = {name: value for name, value in weights.items() if not name.startswith("head.decoder.")}
             weights |= {f"head.decoder.{name}": value for name, value in self.class_decoder.state_dict().items()}

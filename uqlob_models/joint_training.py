@@ -25,9 +25,11 @@ from uqlob_models.frozen import FrozenWindows, freeze
 from uqlob_models.joint_dataset import JointBatch, JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.learner import Learner, choose_device, needed_windows
+from uqlob_models.linear_fit import LinearTargets, fit_linear, linear_targets
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import HeadKind, UqModel
 from uqlob_models.outcomes import TrainingResult
+from uqlob_models.sampling import Batch
 from uqlob_models.training import Parts, train
 from uqlob_models.validation import SELECTION_METRIC, validate
 
@@ -56,6 +58,18 @@ class JointLearner(Learner):
         windows = reduce(np.union1d, [needed_windows(one, self.config.head.context) for one in dataset.horizons])
         return freeze(self.encoder, dataset, windows)  # type: ignore[arg-type]
 
+    def _fit_linear_path(self, dataset: JointDataset) -> None:  # type: ignore[override]
+        assert isinstance(self.model, JointModel)
+        assert self.model.linear_path is not None
+        tasks = [linear_targets(self.encoder, one, self.config, self.frozen) for one in dataset.horizons]
+        parameters = self._linear_parameters(self.model.linear_path)
+        fit_linear(parameters, lambda: self._linear_loss(tasks), sum(len(task.y) for task in tasks))
+
+    def _linear_loss(self, tasks: Sequence[LinearTargets]) -> Tensor:
+        assert isinstance(self.model, JointModel)
+        outputs = [self.model.split_outputs(own) for own in self.model.linear_outputs([task.inputs for task in tasks])]
+        return self._mean_terms(self._head_terms(outputs, tasks), tasks)["loss"]
+
     def terms(self, batch: JointBatch) -> dict[str, Tensor]:  # type: ignore[override]
         """The mean of each term over the targets of all horizons."""
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.config.bf16 and self.device.type == "cuda"):
@@ -63,8 +77,11 @@ class JointLearner(Learner):
             if isinstance(self.model, JointEncoder):
                 terms = self._pretraining_terms(self.model.class_logits(hidden[0].float()), batch)
             else:
-                terms = self._head_terms(self.model.outputs(hidden, batch.tasks), batch)
-        count = torch.tensor([len(task.y) for task in batch.tasks if len(task.y)], device=self.device)
+                terms = self._head_terms(self.model.outputs(hidden, batch.tasks), batch.tasks)
+        return self._mean_terms(terms, batch.tasks)
+
+    def _mean_terms(self, terms: list[dict[str, Tensor]], tasks: Sequence[Batch | LinearTargets]) -> dict[str, Tensor]:
+        count = torch.tensor([len(task.y) for task in tasks if len(task.y)], device=self.device)
         return {name: (torch.stack([one[name] for one in terms]) * count).sum() / count.sum() for name in terms[0]}
 
     def _every_hidden(self, batch: JointBatch) -> list[Tensor]:
@@ -82,11 +99,13 @@ class JointLearner(Learner):
         parts = zip(logits, batch.tasks, self.class_weight, strict=True)
         return [{"loss": weighted_cross_entropy(own, task.label, weight)} for own, task, weight in parts]
 
-    def _head_terms(self, outputs: list[tuple[Tensor, Tensor]], batch: JointBatch) -> list[dict[str, Tensor]]:
+    def _head_terms(
+        self, outputs: list[tuple[Tensor, Tensor]], tasks: Sequence[Batch | LinearTargets]
+    ) -> list[dict[str, Tensor]]:
         """Of the horizons that have targets in this step."""
         assert isinstance(self.model, JointModel)
         every = []
-        for horizon, ((regression, logits), task) in enumerate(zip(outputs, batch.tasks, strict=True)):
+        for horizon, ((regression, logits), task) in enumerate(zip(outputs, tasks, strict=True)):
             if not len(task.y):
                 continue
             with torch.autocast(regression.device.type, enabled=False):

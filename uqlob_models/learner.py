@@ -20,6 +20,7 @@ from uqlob_models.config import Objective, ScheduleConfig, StageConfig, Training
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.encoders import Encoder
 from uqlob_models.frozen import FrozenWindows, freeze
+from uqlob_models.linear_fit import LinearTargets, fit_linear, linear_targets
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import UqModel
 from uqlob_models.sampling import Batch, Mirror
@@ -85,6 +86,8 @@ class Learner:
         self.class_weight = self._class_weights(dataset).to(self.device)
         self.mirror = Mirror().to(self.device)
         self.frozen = known or self._freeze(dataset) if freezes_encoder(objective, self.stage) else None
+        if objective != "pretraining" and config.head.linear_path:
+            self._fit_linear_path(dataset)
         self.groups = self._groups()
         # Fused: this variant skips the update if found_inf is set, without waiting for the device.
         self.optimiser = torch.optim.AdamW(self._optimiser_groups(), lr=1.0, fused=True)
@@ -124,6 +127,22 @@ class Learner:
     def _freeze(self, dataset: WindowDataset) -> FrozenWindows:
         """The windows that training and validation read."""
         return freeze(self.encoder, dataset, needed_windows(dataset, self.config.head.context))
+
+    def _fit_linear_path(self, dataset: WindowDataset) -> None:
+        assert isinstance(self.model, UqModel)
+        assert self.model.head.linear_path is not None
+        model, path = self.model, self.model.head.linear_path
+        targets = linear_targets(self.encoder, dataset, self.config, self.frozen)
+        fit_linear(
+            self._linear_parameters(path),
+            lambda: output_terms(model, path(targets.inputs), targets, self.config, self.class_weight)["loss"],
+            len(targets.y),
+        )
+
+    def _linear_parameters(self, path: nn.Module) -> list[nn.Parameter]:
+        """The linear path's, and the degrees of freedom that its likelihood has."""
+        shape = getattr(self.model, "dof_parameter", None)
+        return [*path.parameters(), *([] if shape is None else [shape])]
 
     def _groups(self) -> dict[str, dict[str, nn.Parameter]]:
         """Parameters by learning rate. The logits are trained in pretraining only, a frozen encoder not at all."""
@@ -245,6 +264,13 @@ def loss_terms(
     if hidden is None:
         hidden = model.encode(batch.tokens, batch.continuous)
     outputs = model.head(hidden, batch.context_y, batch.target, batch.context)  # (B, 2 or 3)
+    return output_terms(model, outputs, batch, config, class_weight)
+
+
+def output_terms(
+    model: UqModel, outputs: Tensor, batch: Batch | LinearTargets, config: TrainingConfig, class_weight: Tensor
+) -> dict[str, Tensor]:
+    """The loss of a head's outputs, and its terms."""
     if model.kind == "classification":
         return {"loss": weighted_cross_entropy(outputs.float(), batch.label, class_weight)}
     with torch.autocast(outputs.device.type, enabled=False):

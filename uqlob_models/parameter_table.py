@@ -8,6 +8,7 @@ from torch import nn
 
 from uqlob_models.config import TrainingConfig
 from uqlob_models.dtabl import DTabl
+from uqlob_models.linear_path import INPUTS
 from uqlob_models.model import HeadKind, UqModel, output_count
 
 
@@ -47,6 +48,9 @@ def parameter_table(config: TrainingConfig | None = None) -> list[ParameterRow]:
     for name, model in models.items():
         outputs = output_count(config, name)
         rows.append(ParameterRow(f"decoder, {name}", _chain((*decoder_widths, outputs)), parameters(model.head.decoder), True))
+    if regression.head.linear_path is not None:
+        widths = f"{INPUTS} -> {output_count(config, 'regression')}"
+        rows.append(ParameterRow("linear path, regression", widths, parameters(regression.head.linear_path), True))
     rows.append(ParameterRow("total, regression", "", parameters(regression), True))
     rows.append(ParameterRow("total, classification", "", parameters(classification), True))
     return rows

@@ -19,6 +19,7 @@ from uqlob_models.config import CONTINUOUS_FEATURES, EncoderConfig
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.distributions import ZeroInflatedT
 from uqlob_models.encoders import InputRepresentation
+from uqlob_models.linear_path import outcome_statistics
 from uqlob_models.prediction import ENCODE_BATCH, in_the_mirror
 from uqlob_models.reference_forecasts import Realised, ewma_gaussian
 from uqlob_models.sampling import MIRRORED_CLASSES
@@ -74,14 +75,12 @@ def chosen_columns(features: Sequence[str]) -> NDArray[np.int64]:
 
 
 def context_statistics(dataset: WindowDataset, targets: NDArray[np.int64], size: int) -> Floats:
-    """(2, n, 5) of the C most recent outcomes known at each target: mean, last, spread, mean size, share without a move."""
+    """(2, n, 5) of the C most recent outcomes known at each target (`outcome_statistics`), as they are and mirrored."""
     windows = dataset.context(size).windows(targets)
     if (windows < 0).any():
         raise ValueError("a target without a full context has no context statistics")
-    y = dataset.y[windows] / dataset.y_ref
-    odd = np.stack([y.mean(axis=1), y[:, -1]], axis=1)
-    even = np.stack([y.std(axis=1), np.abs(y).mean(axis=1), (y == 0).mean(axis=1)], axis=1)
-    return np.stack([np.concatenate([sign * odd, even], axis=1) for sign in (1, -1)])
+    y = torch.from_numpy(dataset.y[windows] / dataset.y_ref)
+    return torch.stack([outcome_statistics(side) for side in (y, -y)]).numpy()
 
 
 def fit_and_forecast(

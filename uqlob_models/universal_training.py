@@ -23,6 +23,7 @@ from uqlob_models.joint_dataset import JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import OBJECTIVES, SCORE, JointLearner, JointStage, load_joint, validate_joint
 from uqlob_models.learner import fit_input_statistics
+from uqlob_models.linear_fit import fit_linear, linear_targets
 from uqlob_models.outcomes import TrainingResult
 from uqlob_models.training import Parts, train
 from uqlob_models.universal_dataset import UniversalBatch, UniversalBatches, UniversalDataset
@@ -78,6 +79,24 @@ class UniversalLearner(JointLearner):
             set_statistics(self.model, statistics)
             self.representations.append(super()._freeze(one))
         return self.representations[0]
+
+    def _fit_linear_path(self, dataset: UniversalDataset) -> None:  # type: ignore[override]
+        assert isinstance(self.model, JointModel)
+        assert self.model.linear_path is not None
+        tasks = []
+        for number, one in enumerate(dataset.datasets):
+            self.use(number)
+            tasks.append([linear_targets(self.encoder, horizon, self.config, self.frozen) for horizon in one.horizons])
+        counts = [sum(len(task.y) for task in own) for own in tasks]
+
+        def loss() -> Tensor:
+            total = torch.zeros((), device=self.device)
+            for number, (own, count) in enumerate(zip(tasks, counts, strict=True)):
+                self.use(number)
+                total = total + self._linear_loss(own) * (count / sum(counts))
+            return total
+
+        fit_linear(self._linear_parameters(self.model.linear_path), loss, sum(counts))
 
     def use(self, symbol: int) -> None:
         """Take over the statistics, class weights and frozen representations of the symbol with this number."""

@@ -1,6 +1,7 @@
 """`uqlob bench joint`: one model over all horizons against one per horizon and output, and against plain models.
 
-Plain models are ridge and logistic regression, and gradient boosting, on the same window summaries and context statistics.
+Plain models are ridge and logistic regression, and gradient boosting, on the same window summaries and context statistics, and
+the joint model's own linear path before anything else was trained: a linear model with the head's distribution.
 Joint and separate models are trained with the demo's recipe on the same training days, on one thread, and judged on the same test
 days. Core-seconds are those of training; features are shared. Differences are paired and resampled in blocks of ten minutes
 (docs/protocol.md).
@@ -25,10 +26,12 @@ from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_p
 if TYPE_CHECKING:
     from uqlob_models.config import TrainingConfig
     from uqlob_models.dataset import WindowDataset
+    from uqlob_models.joint_model import JointModel
     from uqlob_models.model import UqModel
 
 LogFn = Callable[[str], None]
-WAYS = ("joint", "separate", "linear", "boosting")
+PLAIN = {"linear": "linear", "boosting": "boosting", "linear_path": "its own linear path"}
+WAYS = ("joint", "separate", *PLAIN)
 
 
 def joint(
@@ -57,11 +60,7 @@ def joint(
     if json:
         typer.echo(json_text.dumps(report))
         return
-    for name, title in (
-        ("differences", "separate"),
-        ("differences_from_linear", "linear"),
-        ("differences_from_boosting", "boosting"),
-    ):
+    for name, title in (("differences", "separate"), *((f"differences_from_{way}", title) for way, title in PLAIN.items())):
         typer.echo(f"joint minus {title}, seeds {seeds}, {symbols}: difference (95 % interval), negative is better for losses")
         for horizon, row in report[name].items():
             values = "  ".join(f"{what} {value:+.4f} ({low:+.4f} to {high:+.4f})" for what, (value, low, high) in row.items())
@@ -84,16 +83,20 @@ def compare(place: Path, market: LearningMarket, horizons: list[int], unseen: in
     joint_directory, joint_seconds = train_together(place / "joint", joint_dataset, config, log)
     model = load_joint(joint_directory)
     assert isinstance(model, JointModel)
+    linear = linear_path_alone(joint_dataset, config, place / "joint" / "pretrained")
     summaries = window_summaries(joint_dataset.horizons[0])  # those of a window are the same at every horizon
     seconds, scores = 0.0, {}
     for horizon, dataset in datasets.items():
-        together = [model.at(horizon, dataset.y_ref, kind) for kind in ("regression", "classification")]
+        together, untrained = (
+            [one.at(horizon, dataset.y_ref, kind) for kind in ("regression", "classification")] for one in (model, linear)
+        )
         apart, cost = train_apart(place / f"separate-{horizon}", dataset, config, log)
         seconds += cost if horizon in horizons else 0.0
         scores[horizon] = {
             "joint": score(together, dataset, config),
             "separate": score(apart, dataset, config),
             **{kind: score_plain(kind, dataset, config, summaries) for kind in ("linear", "boosting")},
+            "linear_path": score(untrained, dataset, config),
         }
         log(f"{market.symbol} seed {market.seed}: {horizon} s scored on {len(scores[horizon]['joint'].block)} forecasts")
     return {"scores": scores, "joint_core_seconds": joint_seconds, "separate_core_seconds": seconds}
@@ -145,6 +148,16 @@ def train_together(place: Path, dataset: Any, config: TrainingConfig, log: LogFn
     return heads.model, core_seconds(place)
 
 
+def linear_path_alone(dataset: Any, config: TrainingConfig, encoder: Path) -> JointModel:
+    """The joint model before its first step: the linear path is fitted, and the decoders add nothing."""
+    from uqlob_models.joint_model import JointModel
+    from uqlob_models.joint_training import JointLearner
+
+    model = JointLearner("regression", dataset, config, total_steps=1, encoder=encoder).model.eval()
+    assert isinstance(model, JointModel)
+    return model
+
+
 def train_apart(place: Path, dataset: WindowDataset, config: TrainingConfig, log: LogFn) -> tuple[list[UqModel], float]:
     from uqlob_models.checkpoints import load_model
     from uqlob_models.training import train
@@ -174,8 +187,7 @@ def summary(results: list[dict[str, Any]], horizons: list[int], unseen: int) -> 
         "separate_core_seconds": [result["separate_core_seconds"] for result in results],
         "windows": {str(horizon): sum(len(one.block) for one in scores("joint", horizon)) for horizon in every},
         "differences": against("separate"),
-        "differences_from_linear": against("linear"),
-        "differences_from_boosting": against("boosting"),
+        **{f"differences_from_{way}": against(way) for way in PLAIN},
         **{way: {str(horizon): means(scores(way, horizon)) for horizon in every} for way in WAYS},
         "untrained_horizon_s": unseen or None,
     }
