@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
+# Every process would compile the project's modules again, and tests start many.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-separate study test test-slow test-cluster test-faults test-ui ui lint docs bench clean
 

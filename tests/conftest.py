@@ -26,6 +26,53 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the backg
 settings.register_profile("uqlob", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 settings.load_profile("uqlob")
 
+# The order of `make test`. The first two files compile the simulator and the replay, one worker each, and numba's cache has both
+# for all that follows. After them the longest, so that both workers end at about the same time; then the rest.
+FIRST_FILES = (
+    "tests/market/recorder/test_token_faults.py",
+    "tests/market/importer/test_import_streams.py",
+    "tests/end_to_end/test_assets.py",
+    "tests/end_to_end/test_joint_training.py",
+    "tests/end_to_end/test_parallel.py",
+    "tests/lake/test_indexed_files.py",
+    "tests/end_to_end/test_universal_training.py",
+    "tests/devtools/bench/test_study_bench.py",
+    "tests/report/test_report.py",
+    "tests/defs/test_backfill.py",
+    "tests/uqlob_models/test_training.py",
+    "tests/market/simulator/test_market.py",
+    "tests/cli/test_materialize.py",
+    "tests/tracking/test_tracking.py",
+    "tests/uqlob_models/test_learning.py",
+)
+OWN_MARKET = ("test_joint_training.py", "test_parallel.py", "test_universal_training.py")
+
+
+def work_unit(nodeid: str) -> str:
+    """What one worker runs as a whole: a file, or all files of tests/end_to_end that share its trained market."""
+    directory, _, name = nodeid.partition("::")[0].rpartition("/")
+    return directory if directory == "tests/end_to_end" and name not in OWN_MARKET else f"{directory}/{name}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {work_unit(path): number for number, path in enumerate(FIRST_FILES)}
+    items.sort(key=lambda item: rank.get(work_unit(item.nodeid), len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)  # a hook of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    from xdist.scheduler import LoadFileScheduling
+
+    class InOrder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return work_unit(nodeid)
+
+    if config.getvalue("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False  # it would start with the files of most tests
+    return InOrder(config, log)
+
+
 FIRST = dt.date(2026, 1, 5)
 
 

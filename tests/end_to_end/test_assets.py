@@ -294,6 +294,7 @@ def test_the_report_names_what_it_shows_although_it_is_stale(trained, profile, t
     assert "threshold_multiplier" in why_stale(lake, profile, "paper_report", None)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_is_stale_once_the_study_has_another_row(trained, profile, tmp_path, instance):
     lake = copy_of(trained[0], tmp_path / "lake")
     write_study_row(lake, profile, StudyKey("ewma", 1, KEY), print)

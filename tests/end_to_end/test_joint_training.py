@@ -1,11 +1,10 @@
 """`training.joint = "horizons"` on a real Dagster instance: one training for two horizons, and everything after it as before."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +14,7 @@ import torch
 
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
-from tests.end_to_end.tiny_market import SYMBOL, run
+from tests.end_to_end.tiny_market import SYMBOL
 from uqlob_models.checkpoints import load_model
 from uqlob_models.joint_training import load_joint
 from uqlob_models.outcomes import TrainingInterrupted
@@ -39,7 +38,6 @@ from uqlob_pipeline.tracking.origin import Origin
 FIVE, TEN = KEYS = [ModelKey(SYMBOL, horizon) for horizon in (5, 10)]
 HEADS = ("uq_regression", "uq_classification")
 ORIGIN = Origin("run", "partition", "uq_regression")
-AFTER = tiny_market.BY_MODEL[3:]
 
 
 def joint_profile(directory: Path, **changes: str) -> Profile:
@@ -67,13 +65,33 @@ def ingested(tmp_path_factory: pytest.TempPathFactory, profile: Profile, instanc
     return lake
 
 
+@dataclass(frozen=True)
+class Made:
+    """What the terminal made, and its Dagster instance."""
+
+    lake: Lake
+    instance: dg.DagsterInstance
+    runs: int
+
+    @property
+    def training(self) -> dg.DagsterRun:
+        """The only run that trained."""
+        (found,) = [run for run in self.instance.get_runs() if dg.AssetKey("encoder") in (run.asset_selection or ())]
+        return found
+
+
 @pytest.fixture(scope="module")
-def trained(
-    tmp_path_factory: pytest.TempPathFactory, ingested: Lake, profile: Profile, instance: dg.DagsterInstance
-) -> tuple[Lake, dg.ExecuteInProcessResult]:
-    """All stages, requested for 5 s alone."""
+def made(tmp_path_factory: pytest.TempPathFactory, ingested: Lake, profile: Profile, undrawn: None) -> Iterator[Made]:
+    """Everything from the models to the report, from the terminal, which requests the training for 5 s alone."""
     lake = copy_of(ingested, tmp_path_factory.mktemp("trained") / "lake")
-    return lake, run(lake, profile, instance, *STAGES, partition=model_partition_key(FIVE))
+    with dg.DagsterInstance.ephemeral() as instance:
+        runs = materialize_choice(build_defs(profile, lake), lake, profile, Choice(), print, instance)
+        yield Made(lake, instance, runs)
+
+
+@pytest.fixture
+def trained(made: Made) -> Lake:
+    return made.lake
 
 
 def records(lake: Lake, *stages: Stage) -> dict[tuple[str, ModelKey], StageRecord]:
@@ -87,33 +105,34 @@ def contents(lake: Lake) -> dict[str, bytes]:
     return {str(path.relative_to(lake.root)): path.read_bytes() for path in paths}
 
 
-def test_one_horizon_brings_every_other_with_its_own_metadata_and_version(trained, instance):
-    lake, result = trained
-    assert result.success
-    made = records(lake)
-    assert set(made) == {(stage, key) for stage in STAGES for key in KEYS}
-    for (stage, key), record in made.items():
+def test_one_horizon_brings_every_other_with_its_own_metadata_and_version(made):
+    instance, training = made.instance, made.training
+    assert training.status is dg.DagsterRunStatus.SUCCESS
+    assert training.tags["dagster/partition"] == str(model_partition_key(FIVE))
+    found = records(made.lake)
+    assert set(found) == {(stage, key) for stage in STAGES for key in KEYS}
+    for (stage, key), record in found.items():
         event = instance.get_latest_data_version_record(dg.AssetKey(stage), partition_key=model_partition_key(key))
         shown = event.asset_materialization
-        assert event.run_id == result.run_id
+        assert event.run_id == training.run_id
         assert shown.tags["dagster/data_version"] == record.version
         assert shown.metadata["trained together"].value == "5 s, 10 s"
         assert shown.metadata["weights"].value == str(record.best)
-    assert len({record.version for record in made.values()}) == len(made)
-    logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert len({record.version for record in found.values()}) == len(found)
+    logged = [entry.user_message for entry in instance.all_logs(training.run_id)]
     assert any("encoder is trained together with encoder 10s: these come with it" in line for line in logged)
 
 
-def test_the_other_horizons_tell_dagster_the_same_inputs_as_the_requested_one(trained, instance):
+def test_the_other_horizons_tell_dagster_the_same_inputs_as_the_requested_one(made):
     def tags(key: ModelKey) -> set[str]:
-        found = instance.get_latest_data_version_record(dg.AssetKey("uq_regression"), partition_key=model_partition_key(key))
+        found = made.instance.get_latest_data_version_record(dg.AssetKey("uq_regression"), partition_key=model_partition_key(key))
         return {tag for tag in found.asset_materialization.tags if "input" in tag}
 
     assert tags(TEN) == tags(FIVE) != set()
 
 
 def test_each_model_is_the_joint_model_at_its_horizon(trained, profile):
-    lake, _ = trained
+    lake = trained
     plan = plan_joint(lake, profile, SYMBOL, "uq_regression")
     joint = load_joint(plan.directory_of(1) / "best")
     for (stage, key), record in records(lake, *HEADS).items():
@@ -122,10 +141,9 @@ def test_each_model_is_the_joint_model_at_its_horizon(trained, profile):
         assert all(torch.equal(value, expected.state_dict()[name]) for name, value in saved.model.state_dict().items())
 
 
-def test_what_reads_the_models_does_not_ask_how_they_were_trained(trained, profile, instance, tmp_path):
-    lake = copy_of(trained[0], tmp_path / "lake")
+def test_what_reads_the_models_does_not_ask_how_they_were_trained(trained, profile):
+    lake = trained
     for key in KEYS:
-        assert run(lake, profile, instance, *AFTER, partition=model_partition_key(key)).success
         assert not any(why_stale(lake, profile, table, key) for table in tiny_market.BY_MODEL)
     runs = Tracking(lake, profile).store().search({"uqlob.kind": "joint_heads"})
     assert [found.info.run_name for found in runs] == [f"{SYMBOL} joint heads"]
@@ -142,7 +160,7 @@ def test_one_registered_model_forecasts_every_horizon_as_the_models_of_the_horiz
     import mlflow
     from mlflow.exceptions import MlflowException
 
-    lake, _ = trained
+    lake = trained
     tracking = Tracking(lake, profile)
 
     def loaded(horizon: int | None) -> mlflow.pyfunc.PyFuncModel:
@@ -169,8 +187,8 @@ def stop_after(steps: int) -> Callable[[], bool]:
 
 
 def test_stopped_or_killed_anywhere_it_ends_in_the_same_bytes(trained, profile, tmp_path, monkeypatch):
-    undisturbed = contents(trained[0])
-    lake = copy_of(trained[0], tmp_path / "lake")
+    undisturbed = contents(trained)
+    lake = copy_of(trained, tmp_path / "lake")
     for stage in (*HEADS, "joint_heads"):
         shutil.rmtree(lake.root / "models" / stage)
     with pytest.raises(TrainingInterrupted):
@@ -202,7 +220,7 @@ def test_stopped_or_killed_anywhere_it_ends_in_the_same_bytes(trained, profile, 
 
 
 def test_a_fresh_training_replaces_every_horizon_and_has_its_own_run(trained, profile, tmp_path):
-    lake = copy_of(trained[0], tmp_path / "lake")
+    lake = copy_of(trained, tmp_path / "lake")
     before = records(lake, *HEADS)
     tracking = Tracking(lake, profile)
     train_joint_tracked(tracking, lake, plan_joint(lake, profile, SYMBOL, "uq_regression"), ORIGIN, fresh=True, log=print)
@@ -222,7 +240,7 @@ def stale(lake: Lake, profile: Profile) -> set[tuple[str, int]]:
 
 
 def test_a_changed_setting_makes_every_horizon_stale_that_it_changes(trained, profile, tmp_path):
-    lake, _ = trained
+    lake = trained
     heads = {(stage, key.horizon_s) for stage in HEADS for key in KEYS}
     every = {(stage, key.horizon_s) for stage in STAGES for key in KEYS}
     assert stale(lake, profile) == set()
@@ -254,42 +272,17 @@ def test_one_run_per_symbol_is_planned_and_one_process(ingested, profile):
     first, _, of = next(planned_runs(leg, ingested, profile, Choice()))
     assert of == 1
     assert first.tables == list(STAGES)
+    separate = profile.model_copy(update={"training": replace(profile.training, joint="none")})
+    assert [len(together) for together in by_process(runs, separate)] == [1, 1]
     assert first.title == f"{', '.join(STAGES)}: {SYMBOL} 5s (with 10 s, which are trained together with it)"
 
 
-def test_the_terminal_makes_everything_and_then_finds_it_current(ingested, profile, tmp_path):
-    lake = copy_of(ingested, tmp_path / "lake")
-    lines: list[str] = []
-    with dg.DagsterInstance.ephemeral() as instance:
-        made = materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance)
-        trainings = [found for found in instance.get_runs() if dg.AssetKey("encoder") in (found.asset_selection or ())]
-        assert len(trainings) == 1
-        assert made > 3
-        assert (lake.report / "index.html").exists()
-        shown = instance.get_latest_data_version_record(dg.AssetKey("encoder"), partition_key=model_partition_key(TEN))
-        assert shown.asset_materialization.tags["dagster/data_version"] == version_on_disk(lake, "encoder", TEN)
-        assert materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance) == 0
+def test_the_terminal_makes_everything_and_then_finds_it_current(made, profile):
+    lake, instance, lines = made.lake, made.instance, list[str]()
+    assert made.runs > 3
+    assert (lake.report / "index.html").exists()
+    shown = instance.get_latest_data_version_record(dg.AssetKey("encoder"), partition_key=model_partition_key(TEN))
+    assert shown.asset_materialization.tags["dagster/data_version"] == version_on_disk(lake, "encoder", TEN)
+    assert materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance) == 0
     history = json.loads((read_record(lake.model("uq_regression", TEN)).directory / "history.json").read_text())
     assert "validation/nlpd" in history["epochs"][-1]
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core trains one symbol at a time")
-def test_the_demo_trains_two_symbols_at_once_each_with_all_its_horizons(tmp_path):
-    text = tiny_market.write_profile(tmp_path).read_text().replace("horizons_s = [5]", "horizons_s = [5, 10]")
-    text = text.replace('[training]\ndevice = "cpu"', '[training]\ndevice = "cpu"\njoint = "horizons"')
-    other = '[instruments.ETH-USD]\ntick = "0.01"\nprice_precision = 2\nqty_precision = 8\n\n[splits]'
-    (tmp_path / "two.toml").write_text(text.replace("[splits]", other))
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    environment |= {"UQLOB_PROFILE": str(tmp_path / "two.toml"), "UQLOB_LAKE": str(tmp_path / "lake")}
-    environment |= {"DAGSTER_HOME": str(tmp_path / "dagster_home")}
-    command = [sys.executable, "-m", "uqlob_pipeline.cli", "demo"]
-    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
-    assert "4 models, 2 at a time" in ran.stdout
-    assert "BTC-USD 5, 10 s: done" in ran.stdout
-    assert "BTC-USD and ETH-USD pooled" in ran.stdout
-    assert (tmp_path / "lake" / "report" / "index.html").exists()
-    with dg.DagsterInstance.from_config(str(tmp_path / "dagster_home")) as instance:
-        runs = instance.get_runs()
-    assert {found.status for found in runs} == {dg.DagsterRunStatus.SUCCESS}
-    assert sum(dg.AssetKey("encoder") in (found.asset_selection or ()) for found in runs) == 2

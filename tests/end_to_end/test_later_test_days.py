@@ -1,6 +1,7 @@
 """Forecasts for new days: moving the end of the test split trains nothing again."""
 
 import dagster as dg
+import pytest
 
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
@@ -15,6 +16,7 @@ BY_MODEL = ["predictions", "calibrated_predictions", "threshold_multiplier", "ga
 FOLLOWS = ["dataset_profile", *BY_MODEL, "paper_report"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_later_end_of_the_test_split_leaves_fits_encoder_and_heads_current(trained, profile, instance, tmp_path):
     lake, new = copy_of(trained[0], tmp_path / "lake"), day(DAYS)
     simulate_day(lake.root, SYMBOL, new.date, MarketSettings(seed=3, hours=HOURS))

@@ -1,4 +1,4 @@
-"""Two models trained at once without a GPU, from a real terminal command: whole, on the UI's instance, and stopped together."""
+"""Two symbols trained at once without a GPU, from a real terminal command: whole, on the UI's instance, and stopped together."""
 
 import os
 import shutil
@@ -22,27 +22,34 @@ from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.stages import STAGES, read_record
 
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core trains one model at a time")
-MODELS = [ModelKey(tiny_market.SYMBOL, horizon) for horizon in (5, 10)]
+MODELS = [ModelKey(symbol, horizon) for symbol in (tiny_market.SYMBOL, "ETH-USD") for horizon in (5, 10)]
 
 
 class Terminal:
-    """`uqlob materialize` with a lake, a profile of two horizons and a Dagster instance of its own."""
+    """`uqlob` with a lake, a profile of two symbols with two horizons each, and a Dagster instance of its own."""
 
-    def __init__(self, root: Path, epochs: int) -> None:
+    def __init__(self, root: Path) -> None:
         self.root, self.lake = root, Lake(root / "lake")
-        profile = tiny_market.write_profile(root, epochs=epochs)
-        profile.write_text(profile.read_text().replace("horizons_s = [5]", "horizons_s = [5, 10]"))
+        profile = tiny_market.write_profile(root)
+        text = profile.read_text().replace("horizons_s = [5]", "horizons_s = [5, 10]")
+        text = text.replace('[training]\ndevice = "cpu"', '[training]\ndevice = "cpu"\njoint = "horizons"')
+        other = '[instruments.ETH-USD]\ntick = "0.01"\nprice_precision = 2\nqty_precision = 8\n\n[splits]'
+        profile.write_text(text.replace("[splits]", other))
         home = root / "dagster_home"
         home.mkdir()
         shutil.copy(PROJECT / "dagster_home" / "dagster.yaml", home)
         kept = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
         self.env = kept | {"UQLOB_PROFILE": str(profile), "UQLOB_LAKE": str(self.lake.root), "DAGSTER_HOME": str(home)}
 
-    def start(self, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    def start(self, command: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
         with open(self.root / "output.txt", "a") as log:
-            command = [sys.executable, "-m", "uqlob_pipeline.cli", "materialize"]
             return subprocess.Popen(
-                command, env={**self.env, **(environment or {})}, stdout=log, stderr=log, cwd=PROJECT, text=True
+                [sys.executable, "-m", "uqlob_pipeline.cli", command],
+                env={**self.env, **(environment or {})},
+                stdout=log,
+                stderr=log,
+                cwd=PROJECT,
+                text=True,
             )
 
     def output(self) -> str:
@@ -58,11 +65,10 @@ class Terminal:
 
 
 @needs_two_cores
-def test_models_are_trained_two_at_a_time_and_stop_and_go_on_together(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, epochs=2)
-    tiny_market.simulate(terminal.lake)
+def test_the_demo_trains_two_symbols_at_once_which_stop_and_go_on_together(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
     held = tmp_path / "held"
-    first = terminal.start(held_environment(held))
+    first = terminal.start("demo", held_environment(held))
     workers = wait_until_held(held, 2, lambda: first.poll() is None, terminal.output)
     first.send_signal(signal.SIGINT)
     assert first.wait(240) == 130
@@ -70,17 +76,22 @@ def test_models_are_trained_two_at_a_time_and_stop_and_go_on_together(tmp_path: 
     assert not any(psutil.pid_exists(worker) for worker in workers)
     assert not any(read_record(terminal.lake.model("encoder", key)) for key in MODELS)
 
-    second = terminal.start()
-    assert second.wait(600) == 0, terminal.output()[-3000:]
+    second = terminal.start("demo")
+    assert second.wait(900) == 0, terminal.output()[-3000:]
     assert "resuming from step-" in terminal.output()
-    assert "2 models, 2 at a time" in terminal.output()
+    assert "4 models, 2 at a time" in terminal.output()
+    assert "BTC-USD 5, 10 s: done" in terminal.output()
+    assert "BTC-USD and ETH-USD pooled" in terminal.output()
     assert all(read_record(terminal.lake.model(stage, key)) is not None for stage in STAGES for key in MODELS)
     assert (terminal.lake.report / "index.html").exists()
-    failed = [run for run in terminal.runs() if run.status != dg.DagsterRunStatus.SUCCESS]
+    runs = terminal.runs()
+    failed = [run for run in runs if run.status != dg.DagsterRunStatus.SUCCESS]
     assert len(failed) == 2  # the two that were stopped, which Dagster calls failed unless the UI asked for it
     assert all("training stopped after step" in " ".join(terminal.log(run)) for run in failed)
+    trained = [run for run in runs if run not in failed and dg.AssetKey("encoder") in (run.asset_selection or ())]
+    assert len(trained) == 2  # each symbol with all its horizons
 
-    third = terminal.start()
+    third = terminal.start("materialize")
     assert third.wait(240) == 0
     assert "everything chosen is current" in terminal.output()
 

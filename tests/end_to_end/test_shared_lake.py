@@ -150,6 +150,7 @@ def _weights(best: Path) -> str:
     return weights_hash((best / "weights.safetensors").read_bytes())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_heads_evaluation_and_report_equal_those_of_files(
     shared: SharedLake, trained: tuple[Lake, object], profile: Profile, instance: dg.DagsterInstance
 ) -> None:

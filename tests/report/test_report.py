@@ -175,6 +175,7 @@ def test_every_table_and_figure_of_a_simulated_market_is_labelled(report, page):
     assert all("(simulated market)" in image["alt"] for image in page.images)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_real_data_are_not_labelled_simulated(lake, tmp_path):
     text = build_report(inputs_of(lake, simulated=False), tmp_path).read_text()
     assert "Real order-book data recorded from Kraken" in text
@@ -191,6 +192,7 @@ def test_the_papers_numbers_are_shown_beside_ours(report):
     assert '<span class="paper">0.904</span>' in coverage
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_missing_symbols_and_horizons_are_listed_and_the_rest_is_shown(tmp_path):
     lake = fill_lake(tmp_path / "lake", ["ETH-USD"], [5])
     inputs = inputs_of(lake, parameters=None, hyperparameters=None)
@@ -202,6 +204,7 @@ def test_missing_symbols_and_horizons_are_listed_and_the_rest_is_shown(tmp_path)
     assert not any(attributes["data-key"].split("/")[1:2] == ["10"] for _, attributes, _ in page.numbers)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_summary_names_the_models_where_gating_adds_skill_and_where_it_does_not(page, tmp_path):
     assert "the sign of the forecast is also right more often among the outcomes that moved" in page.text
     # The classifier at 5 s: its lead over the reference rises within the gate, its sign does not improve.
@@ -215,6 +218,7 @@ def test_the_summary_names_the_models_where_gating_adds_skill_and_where_it_does_
     assert "not clearly more often than in the full set, for BTC-USD 5 s (regression)" in useless.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_intervals_are_named_by_their_level(lake, tmp_path):
     text = build_report(inputs_of(lake), tmp_path, bootstrap=Bootstrap(replicates=50, level=0.9)).read_text()
     assert "90 % interval +0." in text or "90 % interval 0." in text
@@ -332,6 +336,7 @@ def test_a_partly_written_evaluation_is_neither_read_nor_current(lake, tmp_path,
         assert read_evaluation(own, key) is not None
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_rebuilds_the_page_and_lists_what_is_missing(tmp_path):
     import typer
 

@@ -67,6 +67,7 @@ def test_a_difference_without_an_interval_is_drawn_and_named(report):
     assert len(figure.axes) == len(TESTED["baselines"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_without_a_study_has_no_such_part(tmp_path):
     lake = fill_lake(tmp_path / "lake", ["BTC-USD"], [5], windows=1000)
     page = Page(build_report(inputs_of(lake, ["BTC-USD"], [5]), tmp_path / "report").read_text())

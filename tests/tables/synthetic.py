@@ -4,6 +4,7 @@ import datetime as dt
 import random
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,8 +119,13 @@ def random_day(
     start: int = MIDNIGHT,
 ) -> list[Event]:
     """A wild but valid book: quotes jump, queues are swept, several events share a message, sizes span six decades."""
+    lengths = tuple(sessions) if sessions is not None else (events,)
+    return list(_random_events(seed, lengths, mean_gap_us, simultaneous, start))
+
+
+@cache  # many tests begin with the same days
+def _random_events(seed: int, lengths: tuple[int, ...], mean_gap_us: float, simultaneous: float, start: int) -> tuple[Event, ...]:
     rng = random.Random(seed)
-    lengths = list(sessions) if sessions is not None else [events]
     made: list[Event] = []
     ts = start
     for session, length in enumerate(lengths):
@@ -154,4 +160,4 @@ def random_day(
                     ask_lots=ask_lots,
                 )
             )
-    return made
+    return tuple(made)

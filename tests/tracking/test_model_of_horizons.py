@@ -1,6 +1,8 @@
 """A registered model of several horizons: the horizon is a parameter of prediction, and chooses weights and served state."""
 
+import runpy
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from uqlob_models.prediction import predict_regression
 from uqlob_models.served_state import ServedState
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.tracking import pyfunc
 from uqlob_pipeline.tracking.client import Tracking
 from uqlob_pipeline.tracking.model_registry import IN_USE, current_store, register, registered_name
 
@@ -100,3 +103,10 @@ def test_the_files_of_a_model_of_one_horizon_keep_their_names(tmp_path: Path) ->
     found = artifacts_of(parts_of({"members": [str(tmp_path)], "state": str(tmp_path / "state.json")}))
     assert set(found) == {"member-1", "served_state"}
     assert registered_name("BTC-USD", 5, "regression", "demo") == "uqlob-BTC-USD-5s-regression-demo"
+
+
+def test_loading_the_served_model_raises_no_advice_of_mlflow():
+    """MLflow runs the file for each model that is logged or loaded, and sets a filter of its own around its advice."""
+    with warnings.catch_warnings(record=True) as raised:
+        runpy.run_path(pyfunc.__file__)
+    assert [str(warning.message) for warning in raised] == []

@@ -41,6 +41,10 @@ class ServedModel(mlflow.pyfunc.PythonModel):
     A model of several horizons takes the horizon as the parameter `horizon_s`.
     """
 
+    # MLflow would advise type hints whenever the model is logged or loaded. It has none for named tensors: the logged signature
+    # describes and checks them.
+    _skip_type_hint_validation = True
+
     def load_context(self, context: Any) -> None:
         by_horizon: dict[int, dict[str, Path]] = {}
         for name, path in context.artifacts.items():  # "5s/member-1" of one of several horizons, else "member-1"
@@ -48,7 +52,7 @@ class ServedModel(mlflow.pyfunc.PythonModel):
             by_horizon.setdefault(int(horizon.removesuffix("s") or ANY_HORIZON), {})[part] = Path(path)
         self.horizons = {horizon: HorizonModel.load(files) for horizon, files in sorted(by_horizon.items())}
 
-    def predict(self, context, model_input, params=None):  # without type hints, which MLflow would read as a schema
+    def predict(self, context, model_input, params=None):
         params = params or {}
         model = self._at(int(params.get("horizon_s", ANY_HORIZON)))
         require_forecastable(model_input)
