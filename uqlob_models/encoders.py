@@ -1,5 +1,6 @@
 """The base class of encoders, and the input representation that they share.
 
+A new encoder gets its name in `EncoderConfig.kind` (`config.py`) and its class in `build_encoder` (`model.py`).
 An encoder maps windows to representations, `encode(tokens, continuous) -> (B, d_h)`; `width` is its d_h. `forward` adds the
 three logits of pretraining.
 """

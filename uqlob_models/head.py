@@ -171,7 +171,7 @@ def zero_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class AttentiveHead(nn.Module):
-    """Projection + trunk + decoder. `outputs` is 3 logits for classification; of regression, `model.output_count` says."""
+    """Projection + trunk + decoder. `outputs` is 3 logits for classification; for regression, see `model.output_count`."""
 
     def __init__(self, config: HeadConfig, encoder_width: int, outputs: int) -> None:
         super().__init__()

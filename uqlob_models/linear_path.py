@@ -3,6 +3,8 @@
 outputs = MLP_dec([r^t ; h~^t]) + W [x^t ; s^t] + b, with x^t the summaries of the target's window (`summaries.py`) and s^t five
 statistics of the outcomes of its context. W and b minimise the stage's own loss on the training targets alone (`linear_fit.py`),
 and training goes on from there. Linear regressions on these numbers are strong where windows are few. Not in the paper.
+
+The layer is `AttentiveHead.linear_path` (`head.py`), that of a joint model `HorizonLinear` (`joint_model.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import zstandard
 from tests.market.kraken.cut_streams import TODAY, import_dump, stream_from, write_lines
 from tests.market.kraken.market_streams import MIDNIGHT
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.recorder.dump_file import DumpFile
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 

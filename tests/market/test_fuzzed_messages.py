@@ -21,7 +21,7 @@ from tests.market.kraken.market_streams import DAY, MIDNIGHT, profile
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.importer.import_dumps import import_dumps
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, message_time, parse_message, scaled_integer, time_of
 from uqlob_pipeline.market.recorder.book_feed import BookFeed

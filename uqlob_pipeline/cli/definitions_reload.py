@@ -23,13 +23,13 @@ class DefinitionsReload:
     def __init__(self, dagster_url: str, lake: Lake, profile_name: str) -> None:
         self.url, self.lake, self.profile_name = dagster_url, lake, profile_name
         self.loaded = self._state()
-        self.next_look = time.monotonic() + EVERY_S
+        self.next_check = time.monotonic() + EVERY_S
 
-    def look(self) -> bool:
+    def reload_if_changed(self) -> bool:
         """Reload if something has changed; True if it did."""
-        if time.monotonic() < self.next_look:
+        if time.monotonic() < self.next_check:
             return False
-        self.next_look = time.monotonic() + EVERY_S
+        self.next_check = time.monotonic() + EVERY_S
         now = self._state()
         if now == self.loaded or not self._reload():
             return False

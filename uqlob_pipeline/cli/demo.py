@@ -75,4 +75,4 @@ def _summary(lake: "Lake", profile: "Profile", by_symbol: bool) -> None:
     console = Console(width=max(Console().width, 156))  # narrower, the table would break its words
     console.print(overview_table(lake, profile, by_symbol=by_symbol))
     console.print(f"report   {lake.report / 'index.html'}", highlight=False, soft_wrap=True)
-    console.print("look     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)
+    console.print("open     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)

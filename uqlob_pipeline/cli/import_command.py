@@ -94,7 +94,7 @@ def import_dumps(
 
 def _estimated_size(file: Path) -> int:
     """The decompressed size, estimated for compressed files: dumps compress by a factor of about eight."""
-    from uqlob_pipeline.market.kraken.dumps import compression_of
+    from uqlob_pipeline.market.kraken.dump_reader import compression_of
 
     return file.stat().st_size * (8 if compression_of(file) else 1) if file.is_file() else 0
 

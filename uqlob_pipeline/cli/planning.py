@@ -23,7 +23,7 @@ BOOK_EVENTS = "book_events"
 
 
 class MaterializeFailed(Exception):
-    """A run failed, or what was chosen is not there to be made; the message says which, and why."""
+    """A run failed, or the selection matches nothing; the message states which, and why."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Choice:
     force: bool = False
     verify_all: bool = False  # every checksum of book_events, instead of the profile's sample
 
-    def holds(self, day: AssetDay) -> bool:
+    def includes(self, day: AssetDay) -> bool:
         """Whether the day is of the chosen symbols and within the chosen range."""
         after, before = self.first is None or day.date >= self.first, self.last is None or day.date <= self.last
         return after and before and (not self.symbols or day.symbol in self.symbols)
@@ -83,14 +83,14 @@ class Run:
 
 def chosen_days(lake: Lake, profile: Profile, choice: Choice) -> list[AssetDay]:
     """The recorded asset-days of the profile's symbols within the choice."""
-    return [day for day in recorded_partitions(lake, profile) if choice.holds(day)]
+    return [day for day in recorded_partitions(lake, profile) if choice.includes(day)]
 
 
 def days_not_taken(lake: Lake, profile: Profile, choice: Choice) -> list[str]:
     """Which dumps of the chosen days are left out, or that there is none at all."""
     if not any(leg[0].grain == "day" for leg in legs(choice)):
         return []
-    recorded = [day for day in lake.recorded_days() if choice.holds(day)]
+    recorded = [day for day in lake.recorded_days() if choice.includes(day)]
     if recorded:
         refused = {day: why for day in recorded if (why := why_refused(lake, profile, day))}
         return [*left_out(profile, recorded), *(f"{day} is left out: it {why}. {remedy(day)}" for day, why in refused.items())]
@@ -123,7 +123,7 @@ def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> 
     for key in keys_of(leg[0], symbols, days_of_leg, horizons):
         damaged = isinstance(key, AssetDay) and bool(why_refused(lake, profile, key))
         for place, table in enumerate(leg):
-            if damaged and table.name != BOOK_EVENTS:  # said by `days_not_taken`
+            if damaged and table.name != BOOK_EVENTS:  # logged by `days_not_taken`
                 break
             why = "requested" if choice.force else why_stale(lake, profile, table.name, key)
             if not why and choice.verify_all and table.name == BOOK_EVENTS and isinstance(key, AssetDay):

@@ -58,7 +58,7 @@ def requested_keys(lake: Lake, profile: Profile, choice: Choice) -> dict[str, li
 
 def _holds(choice: Choice, key: Key) -> bool:
     if isinstance(key, AssetDay):
-        return choice.holds(key)
+        return choice.includes(key)
     if isinstance(key, ModelKey):
         return (not choice.symbols or key.symbol in choice.symbols) and (not choice.horizons or key.horizon_s in choice.horizons)
     return key is None or not choice.symbols or key in choice.symbols

@@ -192,7 +192,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
         reload = DefinitionsReload(dagster_url, place, workplace.profile_name)
         while all(process.poll() is None for process in processes.values()):
             time.sleep(0.5)
-            if not read_only and reload.look():
+            if not read_only and reload.reload_if_changed():
                 typer.echo("loaded the definitions again: a day was recorded, or the profile was edited")
         ended = [name for name, process in processes.items() if process.poll() is not None]
         raise _refuse(f"{', '.join(ended)} ended unexpectedly: see {logs}")

@@ -49,7 +49,7 @@ class EconomicsSettings(Section):
         for name in ("latencies_ms", "gates", "sizes"):
             values = list(getattr(self, name))
             if len(set(values)) < len(values):
-                raise ValueError(f"{name}: a value stands there twice ({values})")
+                raise ValueError(f"{name} contains a value twice: {values}")
         for name in ("latencies_ms", "sizes"):
             values = list(getattr(self, name))
             if not all(0 < value < float("inf") for value in values):

@@ -1,4 +1,4 @@
-"""What is said about a profile that pydantic refuses: every wrong key, the valid ones, and the most similar."""
+"""Error messages for a profile that pydantic refuses: every wrong key, the valid ones, and the most similar."""
 
 import dataclasses
 import difflib

@@ -198,7 +198,7 @@ def plotted_by_symbol(metadata: dict[str, Any], symbol: str) -> dict[str, Any]:
 
 
 def _checks(context: dg.AssetExecutionContext, done: dict[str, Done]) -> Iterator[dg.AssetCheckResult]:
-    """Each check once a run: failed if any of its days failed, with the days named."""
+    """Each check once per run: failed if any of its days failed, with the days named."""
     for check in context.selected_asset_check_keys:
         outcomes = {key: outcome for key, day in done.items() for outcome in day.checks if outcome.name == check.name}
         failed = {key: outcome for key, outcome in outcomes.items() if not outcome.passed}

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.defs.execution_place import lock_database, resources_on_ray
+from uqlob_pipeline.defs.executor import lock_database, resources_on_ray
 from uqlob_pipeline.defs.failures import translate_errors
 from uqlob_pipeline.defs.materialization import DAYS_PER_RUN, Done, materialize_days, materialize_one
 from uqlob_pipeline.defs.partitions import Partitions, mapping, partition_of

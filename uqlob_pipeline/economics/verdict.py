@@ -1,4 +1,4 @@
-"""What is said about `economic_evaluation`: at which tier acting pays, the headline figures, and controls that gain."""
+"""Text summary of `economic_evaluation`: at which tier acting pays, the headline figures, and controls that gain."""
 
 import numpy as np
 import pyarrow as pa

@@ -27,7 +27,7 @@ Problem = tuple[str, str, list[Key]]  # the input, why it cannot be read, and wh
 
 
 class NotReady(Exception):
-    """An input is missing, or was made otherwise than the profile requires; the message names it and the remedy."""
+    """An input is missing, or was made with other settings than the profile's; the message names it and the remedy."""
 
 
 # ---- what is on disk

@@ -16,7 +16,7 @@ CALIBRATED = "calibrated_predictions"  # what is published, and what everything 
 MULTIPLIER = "threshold_multiplier"
 CLASSIFIED = "classified_predictions"  # predictions with the regression head's class, known once k* is
 SCORES = "gated_evaluation"
-# In the order in which they are written: the scores, whose provenance is asked for all of them, come last.
+# In the order in which they are written: the scores, whose provenance is authoritative for all of them, come last.
 LAKE_TABLES = {
     "statistics": "gated_statistics",
     "reliability": "reliability",

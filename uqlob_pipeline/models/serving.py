@@ -40,7 +40,7 @@ def served_outcomes(lake: Lake, key: ModelKey, day: AssetDay, last: int = 1) -> 
     """
     path = lake.forecasts(day)
     if not path.is_file():
-        raise NotReady(f"forecasts of {day} is missing: make it with uqlob predict")
+        raise NotReady(f"the table forecasts is missing for {day}: run uqlob predict")
     rows = read_table(path, filters=[("horizon_s", "=", key.horizon_s)]).sort_by("t")
     if "location" not in rows.column_names:
         raise NotReady(f"{key} has no regression head: a classification model takes no outcomes")

@@ -24,7 +24,7 @@ SQL_FILES = {
 }
 FACTS = "stylised_facts"
 DATASET_TABLES = (*SQL_FILES, FACTS)
-AUTHORITATIVE_TABLE = "dataset"  # the table whose provenance is asked for all of them, and which is therefore in place last
+AUTHORITATIVE_TABLE = "dataset"  # the table whose provenance is authoritative for all of them; it is therefore written last
 
 
 @dataclass

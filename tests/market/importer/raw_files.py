@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
 
 def messages_of(lake: Lake, channel: Channel, day: AssetDay) -> list[dict[str, Any]]:

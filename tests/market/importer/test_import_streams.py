@@ -12,7 +12,7 @@ from tests.market.kraken.market_streams import MIDNIGHT, profile, stamp
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.importer.import_dumps import import_dumps
 from uqlob_pipeline.market.importer.streams import ImportReport
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS
 
 HOUR = 3_600 * 10**9

@@ -8,7 +8,7 @@ import pytest
 from tests.market.kraken.cut_streams import TODAY, YESTERDAY, events, import_dump, through_midnight
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.importer.import_dumps import ImportFailed
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
 
 @pytest.mark.parametrize("channel", ["level3", "book"])

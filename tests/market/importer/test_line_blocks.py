@@ -13,7 +13,7 @@ from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.importer import line_blocks
 from uqlob_pipeline.market.importer.import_dumps import import_dumps
 from uqlob_pipeline.market.importer.streams import ImportReport
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
 
 def trade(number: int, time: int, symbol: str) -> bytes:

@@ -15,7 +15,7 @@ from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.importer.import_dumps import import_dumps
 from uqlob_pipeline.market.importer.import_record import read_records
 from uqlob_pipeline.market.importer.streams import ImportReport
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 from uqlob_pipeline.market.kraken.wire import parse_message

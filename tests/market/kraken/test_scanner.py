@@ -27,10 +27,10 @@ from uqlob_pipeline.config.profile import Instrument
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.codes import BOOK, HEARTBEAT, LEVEL3, OFF_GRID, TRADE, UNKNOWN, UNREADABLE, UPDATE
-from uqlob_pipeline.market.kraken.dumps import PADDING
+from uqlob_pipeline.market.kraken.dump_parser import general_path
+from uqlob_pipeline.market.kraken.dump_reader import PADDING
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 from uqlob_pipeline.market.kraken.messages import Batch, decimals, read_batch, scanned_batch
-from uqlob_pipeline.market.kraken.parsed_dumps import general_path
 from uqlob_pipeline.market.kraken.prints import _general_prints, _scanned_prints
 from uqlob_pipeline.market.kraken.scan_arrays import NEWLINES, Scan
 from uqlob_pipeline.market.kraken.scanner import Scanner

@@ -9,7 +9,7 @@ from tests.market.kraken.cut_streams import import_dump, write_lines
 from tests.market.kraken.market_streams import DAY, profile, write_dump
 from tests.market.kraken.one_day import ingest, lines_of, stream_of
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.market.kraken import parsed_dumps
+from uqlob_pipeline.market.kraken import dump_parser
 from uqlob_pipeline.market.kraken.wire import message_time, time_of
 
 TOLERANT = profile(max_quarantine_rate=0.5)
@@ -80,7 +80,7 @@ def test_a_line_written_twice_gives_its_event_once(lake: Lake, channel: str, tim
 
 
 def test_a_repeated_line_is_found_across_batches(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsed_dumps, "BLOCK_BYTES", 1)  # a block per chunk of the file
+    monkeypatch.setattr(dump_parser, "BLOCK_BYTES", 1)  # a block per chunk of the file
     lines = lines_of(stream_of(4000))
     write_dump(lake, "level3", [*lines[:2048], lines[2047], *lines[2048:]])
     report = ingest(lake)

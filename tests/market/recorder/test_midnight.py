@@ -9,7 +9,7 @@ import pytest
 
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.lake.layout import AssetDay, Lake
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, far_ahead
 from uqlob_pipeline.market.kraken.wire import parse_message, time_text

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.devtools.practice_server.token_endpoint import PRACTICE_KEY, PRACTICE_SECRET
 from uqlob_pipeline.lake.layout import AssetDay
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.wire import time_of
 
 from .practice_lake import DAY, comparable

@@ -18,8 +18,8 @@ def ingest(
     from uqlob_pipeline.config.profile import load_profile
     from uqlob_pipeline.devtools.bench.dump_day import DAY, against_bare_scan, hashing_cpu_seconds, simulated_day
     from uqlob_pipeline.lake.warehouse import Warehouse
+    from uqlob_pipeline.market.kraken.dump_parser import scanned_share
     from uqlob_pipeline.market.kraken.ingest import write_book_events
-    from uqlob_pipeline.market.kraken.parsed_dumps import scanned_share
 
     profile = load_profile("demo")
     if not json:

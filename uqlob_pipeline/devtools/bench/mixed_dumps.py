@@ -50,7 +50,7 @@ def _in_turns(lake: Lake, day: dt.date) -> Iterator[bytes]:
     """The lines of a day's streams in a random order that keeps the order within each stream."""
     import numpy as np
 
-    from uqlob_pipeline.market.kraken.dumps import read_lines
+    from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
     streams = [
         [line for file in lake.dumps(channel, AssetDay(symbol, day)) for _, line in read_lines(file)]

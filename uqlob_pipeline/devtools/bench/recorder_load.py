@@ -132,7 +132,7 @@ def _compare(market: PracticeMarket, lake: Path) -> tuple[int, int, int, int, in
     """Numbers of messages sent, lost and altered, of session breaks, and of verified messages in the files."""
     from collections import Counter
 
-    from uqlob_pipeline.market.kraken.dumps import read_lines
+    from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
     sent = Counter((one.channel, one.symbol, one.line) for one in market.updates)
     kept: Counter[tuple[str, str, bytes]] = Counter()

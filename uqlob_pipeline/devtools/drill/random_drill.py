@@ -76,7 +76,7 @@ class RandomDrill:
 
     def prepare(self) -> None:
         """Simulate the market, and run every step once, undisturbed."""
-        from uqlob_pipeline.market.kraken.dumps import read_lines
+        from uqlob_pipeline.market.kraken.dump_reader import read_lines
         from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 
         for module in IMPORTED_BEFORE:  # once here instead of in every process
@@ -206,7 +206,7 @@ class RandomDrill:
         return [] if complete == whole[: len(complete)] else ["the recorder wrote other lines than the undisturbed one"]
 
     def _recorded(self, lake: Lake) -> list[bytes]:
-        from uqlob_pipeline.market.kraken.dumps import read_lines
+        from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
         return [line.partition(b',"received_at"')[0] for file in sorted(lake.root.rglob("*.zst")) for _, line in read_lines(file)]
 

@@ -14,10 +14,10 @@ import numpy as np
 from uqlob_pipeline.config.profile import Instrument
 from uqlob_pipeline.market.kraken.book import AFTER, HEAD, KEY, LIVE_ORDERS, NONE, SORT_KEY, Book, new_book, reserve, sort_key
 from uqlob_pipeline.market.kraken.codes import DELETE, OTHER, SNAPSHOT, UPDATE
-from uqlob_pipeline.market.kraken.dumps import read_lines, read_prefix, whole_lines
+from uqlob_pipeline.market.kraken.dump_parser import unknown_rows
+from uqlob_pipeline.market.kraken.dump_reader import read_lines, read_prefix, whole_lines
 from uqlob_pipeline.market.kraken.messages import Batch, scanned_batch
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
-from uqlob_pipeline.market.kraken.parsed_dumps import unknown_rows
 from uqlob_pipeline.market.kraken.replay import replay
 from uqlob_pipeline.market.kraken.replay_state import (
     WAITING,

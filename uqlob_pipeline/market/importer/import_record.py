@@ -12,7 +12,7 @@ from pathlib import Path
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.import_losses import import_record_path
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.market.kraken.dumps import read_prefix
+from uqlob_pipeline.market.kraken.dump_reader import read_prefix
 
 FIRST_MARK = 64
 MARK_GROWTH = 1.1  # the last mark that two dumps share then covers at least nine tenths of the shorter one

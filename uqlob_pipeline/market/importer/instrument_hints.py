@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, SCALE, SIDES, parse_message, scaled_integer
 
 LOOKED_AT = 500  # lines

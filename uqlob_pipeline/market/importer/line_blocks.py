@@ -12,7 +12,7 @@ from uqlob_pipeline.market.importer.formats.recognition import V2, Dump
 from uqlob_pipeline.market.importer.streams import StreamsImport
 from uqlob_pipeline.market.kraken.byte_fields import byte_at, hash_bytes
 from uqlob_pipeline.market.kraken.codes import BOOK, HEARTBEAT, LEVEL3, TRADE
-from uqlob_pipeline.market.kraken.dumps import PADDING, read_prefix, whole_lines
+from uqlob_pipeline.market.kraken.dump_reader import PADDING, read_prefix, whole_lines
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 from uqlob_pipeline.market.kraken.scan_arrays import NEWLINES, Scan
 from uqlob_pipeline.market.kraken.scanner import Scanner

@@ -21,7 +21,7 @@ from uqlob_pipeline.market.importer.formats.recognition import Dump
 from uqlob_pipeline.market.importer.import_record import Content
 from uqlob_pipeline.market.importer.output_files import ImportedFiles
 from uqlob_pipeline.market.kraken.codes import SNAPSHOT
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.quarantine import MAX_REASON, quarantined_line
 from uqlob_pipeline.market.kraken.scan_arrays import Lines
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, date_of, far_ahead, jumps_to_later_day

@@ -1,4 +1,8 @@
-"""Kraken's formats: wire, messages, checksum, book and replay. Importing files belongs to `market.importer`."""
+"""Kraken's formats: wire, messages, checksum, book and replay. Importing files belongs to `market.importer`.
+
+A dump becomes events in this order: `dump_reader` (bytes and lines), `dump_parser` (blocks of lines to messages, by `scanner` and
+`message_layouts` or, for any other layout, by `messages` and its SQL), `replay` (messages to events), `ingest` (the table).
+"""
 
 from pathlib import Path
 

@@ -3,6 +3,7 @@
 The input is, for each level (level 3: each order in queue order), asks ascending then bids descending, the price and
 the quantity as decimal digits without the point and without leading zeros. In integers that is
 `str(price_units) + str(lots)` with price_units = price * 10^price_precision and lots = quantity * 10^qty_precision.
+`book.checksum` walks the levels of a book.
 """
 
 import numpy as np

@@ -16,10 +16,10 @@ from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.book import new_book, reserve
 from uqlob_pipeline.market.kraken.codes import BAD, OTHER, UPDATE
+from uqlob_pipeline.market.kraken.dump_parser import book_batches
 from uqlob_pipeline.market.kraken.event_file import EventWriter
 from uqlob_pipeline.market.kraken.ingest_report import REPORT_KEY, IngestError, IngestReport
 from uqlob_pipeline.market.kraken.messages import Batch, Orders
-from uqlob_pipeline.market.kraken.parsed_dumps import book_batches
 from uqlob_pipeline.market.kraken.prints import read_prints
 from uqlob_pipeline.market.kraken.quarantine import BadLines, lines_at, quarantine
 from uqlob_pipeline.market.kraken.repeated_messages import repeated_updates

@@ -30,7 +30,7 @@ from uqlob_pipeline.market.kraken.codes import (
     UNREADABLE,
     UPDATE,
 )
-from uqlob_pipeline.market.kraken.dumps import PADDING
+from uqlob_pipeline.market.kraken.dump_reader import PADDING
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 from uqlob_pipeline.market.kraken.scan_arrays import Entries, Scan
 

@@ -10,8 +10,8 @@ from uqlob_pipeline.lake.layout import AssetDay
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.book import ASK, BID
 from uqlob_pipeline.market.kraken.codes import MISSING, TRADE, UNREADABLE, UPDATE
+from uqlob_pipeline.market.kraken.dump_parser import general_path, scanned_blocks, unknown_rows
 from uqlob_pipeline.market.kraken.messages import decimals, lines_of_symbol, times
-from uqlob_pipeline.market.kraken.parsed_dumps import general_path, scanned_blocks, unknown_rows
 from uqlob_pipeline.market.kraken.quarantine import BadLines
 from uqlob_pipeline.market.kraken.replay_state import Prints
 from uqlob_pipeline.market.kraken.scan_arrays import Scan

@@ -8,7 +8,7 @@ import numpy as np
 
 from uqlob_pipeline.lake.atomic_files import atomic_path, owner_only
 from uqlob_pipeline.lake.layout import AssetDay, Channel, Lake
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 
 MAX_QUARANTINED = 10_000

@@ -9,7 +9,7 @@ import numpy as np
 
 from uqlob_pipeline.market.kraken.byte_fields import byte_at, literal, matches, no_known_time, word_at
 from uqlob_pipeline.market.kraken.codes import HEARTBEAT, MISSING, UNKNOWN
-from uqlob_pipeline.market.kraken.dumps import PADDING
+from uqlob_pipeline.market.kraken.dump_reader import PADDING
 from uqlob_pipeline.market.kraken.message_layouts import line_end, scan_book, scan_trade
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 from uqlob_pipeline.market.kraken.scan_arrays import ASK_ENTRIES, BID_ENTRIES, LINES, NEWLINES, Entries, Lines, Scan

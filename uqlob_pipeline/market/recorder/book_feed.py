@@ -57,9 +57,9 @@ class BookFeed(Feed):
         try:
             fresh = message["type"] == "snapshot"
             if not fresh and message["type"] != "update":
-                raise ValueError(f"a book message of type {message['type']!r}")
+                raise ValueError(f"unexpected type {message['type']!r}, not snapshot or update")
             if len(message["data"]) != 1:
-                raise ValueError(f"{len(message['data'])} books in one message")
+                raise ValueError(f"expected one book per message, got {len(message['data'])}")
             if not fresh and self.book is None:
                 statistics.dropped += 1
                 return

@@ -84,7 +84,7 @@ class Connection:
             wait = back_off.next()
             self.statistics.failures += 1
             self.statistics.lost_by[reason] += 1
-            self._log("warning", "connection lost", reason=reason, detail=detail, again_in_s=round(wait, 2))
+            self._log("warning", "connection lost", reason=reason, detail=detail, retry_in_s=round(wait, 2))
             await asyncio.sleep(wait)
 
     async def close(self) -> None:
@@ -189,7 +189,7 @@ class Connection:
         feed.lose(reason)
         self.rejected.keep(reason, f"{feed.channel} {feed.symbol}", line, received_at)
         wait = self.subscriptions.request_again(subscription, at_once=True)
-        self._log("warning", "gap", **log_fields(feed), reason=reason, detail=detail, again_in_s=round(wait, 2))
+        self._log("warning", "gap", **log_fields(feed), reason=reason, detail=detail, retry_in_s=round(wait, 2))
 
     def _log(self, level: Any, incident: str, **fields: Any) -> None:
         self.journal.log(level, incident, connection=self.name, **fields)

@@ -126,7 +126,7 @@ class Subscriptions:
             except TokenError as error:  # the other subscriptions of this connection go on
                 self.statistics.token_failures += 1
                 wait = self.request_again(subscription, at_once=False)
-                return self.log("warning", "no token", **log_fields(subscription.feed), detail=error, again_in_s=round(wait, 2))
+                return self.log("warning", "no token", **log_fields(subscription.feed), detail=error, retry_in_s=round(wait, 2))
         if subscription.active:
             await self._send(socket, "unsubscribe", {key: value for key, value in parameters.items() if key != "snapshot"})
         self._by_request[str(self._last_request + 1)] = subscription
@@ -165,7 +165,7 @@ class Subscriptions:
             self.tokens.expire()
         subscription.active = "already subscribed" in lowered
         wait = self.request_again(subscription, at_once=False)
-        self.log("warning", "subscription refused", **log_fields(subscription.feed), error=error, again_in_s=round(wait, 2))
+        self.log("warning", "subscription refused", **log_fields(subscription.feed), error=error, retry_in_s=round(wait, 2))
 
 
 def log_fields(feed: Feed) -> dict[str, str | None]:

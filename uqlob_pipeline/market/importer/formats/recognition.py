@@ -8,7 +8,7 @@ from pathlib import Path
 from uqlob_pipeline.config.profile import Level3Csv
 from uqlob_pipeline.market.importer.formats import kraken_v1, level3_csv, tardis_csv
 from uqlob_pipeline.market.importer.formats.v2_lines import DumpRefused, NumberedLines, Refuse
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
 LOOKED_AT = 1000  # lines: what precedes the first message is cut off or foreign
 SHOWN = 200  # characters of an unknown file's first line

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import day
 from uqlob_pipeline.config.profile import load_profile
 from uqlob_pipeline.defs.build_defs import build_assets, build_defs
-from uqlob_pipeline.defs.execution_place import RAY_TAG, ExecutorRefused, chosen_executor, lock_database, resources_on_ray
+from uqlob_pipeline.defs.executor import RAY_TAG, ExecutorRefused, chosen_executor, lock_database, resources_on_ray
 from uqlob_pipeline.defs.partitions import asset_day_key
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import read_provenance

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from uqlob_pipeline.market.kraken import dumps
-from uqlob_pipeline.market.kraken.dumps import read_lines
+from uqlob_pipeline.market.kraken import dump_reader
+from uqlob_pipeline.market.kraken.dump_reader import read_lines
 
 LINES = [b'{"line":%d,"digits":"%x"}' % (i, pow(7, i, 2**256)) for i in range(4000)]
 TEXT = b"\n".join(LINES) + b"\n"
@@ -74,6 +74,6 @@ def test_a_disk_error_is_not_taken_for_the_end_of_the_file(tmp_path: Path, suffi
                 raise OSError(5, "Input/output error")
             return self.file.read(min(size, 10_000))
 
-    monkeypatch.setattr(dumps, "open", FailingDisk, raising=False)
+    monkeypatch.setattr(dump_reader, "open", FailingDisk, raising=False)
     with pytest.raises(OSError, match="Input/output error"):
         read(dump)

@@ -12,7 +12,7 @@ from uqlob_pipeline.config.profile import Instrument
 from uqlob_pipeline.lake.layout import Channel
 from uqlob_pipeline.lake.warehouse import Warehouse, sql
 from uqlob_pipeline.market.kraken.codes import UNKNOWN
-from uqlob_pipeline.market.kraken.dumps import OnBreak, read_prefix, whole_lines
+from uqlob_pipeline.market.kraken.dump_reader import OnBreak, read_prefix, whole_lines
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 from uqlob_pipeline.market.kraken.messages import Batch, merged, read_batch, scanned_batch
 from uqlob_pipeline.market.kraken.scan_arrays import Scan
