@@ -11,10 +11,10 @@ import os
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUFFIX = ".blake2b"
 KEPT = 2  # the next version and the present one
@@ -94,6 +94,8 @@ def damaged(path: Path, why: str) -> DamagedFile:
     return DamagedFile(f"{path} is damaged: {why}. uqlob status --deep checks the whole lake and says what makes it again")
 
 
-def read_table(path: Path, **options: Any) -> pa.Table:
+def read_table(path: Path, **options: Any) -> "pa.Table":
     """A verified Parquet file as an Arrow table; its directories' names, such as symbol=..., do not become columns."""
+    import pyarrow.parquet as pq  # here, because the recorder hashes files without pyarrow
+
     return pq.read_table(verified(path), partitioning=None, **options)

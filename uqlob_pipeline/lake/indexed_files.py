@@ -11,8 +11,9 @@ from typing import Any
 
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.provenance import Provenance, with_version
+from uqlob_pipeline.lake.published_dumps import record_key
 from uqlob_pipeline.lake.record_index import RecordIndex
-from uqlob_pipeline.lake.shared_files import HASHES, REQUESTS, Placed, SharedFiles
+from uqlob_pipeline.lake.shared_files import REQUESTS, Placed, SharedFiles
 from uqlob_pipeline.lake.store import Store, StoredObject
 
 RAW = "raw/"
@@ -61,7 +62,7 @@ class IndexedFiles(SharedFiles):
 
     def dump_hash(self, dump: Path) -> str:
         key = self._key(dump)
-        known = self.index.get(f"{HASHES}{key}.json")
+        known = self.index.get(record_key(key))
         if key in self.placed and known.get("etag") == self.placed[key].stored.etag and "hash" in known:
             return str(known["hash"])
         return super().dump_hash(dump)

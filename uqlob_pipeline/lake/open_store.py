@@ -12,20 +12,23 @@ PROBES = ".probe"  # keys of the store itself, which are no files of a lake
 
 def open_store(url: str) -> Store:
     """The store of a URL, once it is known to keep the contract."""
+    store = connect_store(url)
+    require_conditional_writes(store)
+    return store
+
+
+def connect_store(url: str) -> Store:
+    """The store of a URL, which may be away: nothing is requested of it yet."""
     scheme, _, rest = url.partition("://")
-    store: Store
     if "@" in rest.partition("/")[0]:  # not repeated: it would be a secret in a log
         raise StoreRefused(
             "the address of a store holds no user and no keys: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if scheme == "s3" and rest.strip("/"):
-        store = S3ObjectStore(url)
-    elif scheme == "file" and rest.startswith("/"):
-        store = FileStore(Path(rest))
-    else:
-        raise StoreRefused(f"{url} names no store: write s3://bucket/prefix, file:///shared/directory or a path")
-    require_conditional_writes(store)
-    return store
+        return S3ObjectStore(url)
+    if scheme == "file" and rest.startswith("/"):
+        return FileStore(Path(rest))
+    raise StoreRefused(f"{url} names no store: write s3://bucket/prefix, file:///shared/directory or a path")
 
 
 def require_conditional_writes(store: Store) -> None:

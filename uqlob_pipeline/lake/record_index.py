@@ -19,6 +19,7 @@ from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.data_quality import ROW_KEY
 from uqlob_pipeline.lake.object_cache import read_footer
 from uqlob_pipeline.lake.provenance import provenance_in_footer, value_in_footer
+from uqlob_pipeline.lake.published_dumps import HASHES
 from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
 FORMAT = 1  # raised when records hold something else
@@ -26,7 +27,7 @@ INDEX_KEY = ".index/records.json.zst"  # a key of the store itself, which is no 
 MAX_BYTES = 1 << 30  # of the records; a file that claims more is foreign
 MANY = 200  # objects: reading so many takes longer than reading or writing the index in the store
 THREADS, CHUNK = 32, 64  # requests at once, and objects that a thread reads in turn
-TABLE, DUMP_HASHES, QUALITY = ".parquet", "hashes/", "data_quality/"
+TABLE, QUALITY = ".parquet", "data_quality/"
 Record = dict[str, Any]  # of a table `provenance`, `version` and `row`; of a dump `etag` and `hash`; empty where it holds none
 Records = dict[str, tuple[str, Record]]  # by key: the ETag and what that version holds
 
@@ -43,7 +44,7 @@ class RecordIndex:
 
     def update(self, listed: Mapping[str, StoredObject]) -> None:
         """Hold the records of exactly these objects, and keep them for the next process."""
-        wanted = {key: stored for key, stored in listed.items() if key.endswith(TABLE) or key.startswith(DUMP_HASHES)}
+        wanted = {key: stored for key, stored in listed.items() if key.endswith(TABLE) or key.startswith(HASHES)}
         kept = _load(self.path)
         self.records = _valid(kept, wanted)
         if len(wanted) - len(self.records) >= MANY:

@@ -21,6 +21,7 @@ from uqlob_pipeline.lake.layout import names_in
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
+from uqlob_pipeline.lake.published_dumps import HASHES, record_key, record_of
 from uqlob_pipeline.lake.store import LogFn, Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
@@ -30,7 +31,6 @@ LOCAL_ONLY = ("windows/", "mlflow/")
 # What steps and imports clear away. Tables are replaced and never deleted: whoever empties a scratch directory in use must not
 # empty the store.
 DELETABLE = ("models/", "study/", "tracking/", "raw/")
-HASHES = "hashes/"  # of dumps, each with the ETag of the dump that it is of
 State = tuple[int, int, int]
 
 
@@ -101,12 +101,12 @@ class SharedFiles:
             placed = self.placed.get(key)
             if placed is None or self._changed(key):
                 return file_hash(dump)
-            record = self.root / f"{HASHES}{key}.json"
+            record = self.root / record_key(key)
             known = json.loads(record.read_text()) if record.is_file() else {}
-            if known.get("etag") != placed.stored.etag:
-                self.fetch(dump)
-                known = self._record_dump(self.placed[key].stored, dump)
-            return str(known["hash"])
+            if known.get("etag") == placed.stored.etag:
+                return str(known["hash"])
+            self.fetch(dump)
+            return self._record_dump(self.placed[key].stored, dump)
 
     # ---- what the files say
 
@@ -211,14 +211,14 @@ class SharedFiles:
         hashes += [known for known in self.store.read(key).decode().split() if known not in hashes]
         path.write_text("".join(f"{known}\n" for known in hashes[:KEPT]))
 
-    def _record_dump(self, stored: StoredObject, dump: Path) -> dict[str, str]:
-        known = {"etag": stored.etag, "hash": file_hash(dump)}
-        key = f"{HASHES}{stored.key}.json"
+    def _record_dump(self, stored: StoredObject, dump: Path) -> str:
+        digest = file_hash(dump)
+        key = record_key(stored.key)
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(known))
+        path.write_bytes(record_of(stored, digest))
         self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=_state(path))
-        return known
+        return digest
 
     def _below(self, path: Path) -> Iterable[str]:
         if path == self.root:
