@@ -57,6 +57,22 @@ def test_the_recorder_imports_only_the_packages_of_its_container():
     assert {name.replace("-", "_") for name in listed} <= loaded
 
 
+def test_publishing_imports_few_packages_more():
+    program = (
+        "import sys, uqlob_pipeline.market.recorder.recording; before = set(sys.modules); "
+        "import uqlob_pipeline.market.recorder.publishing; print(*sorted(set(sys.modules) - before))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {name.split(".")[0] for name in loaded} - sys.stdlib_module_names <= {"psutil", "obstore", "uqlob_pipeline"}
+
+
+def test_a_lake_in_a_store_is_refused_as_the_place_to_record_into():
+    refused = run("--symbols", "BTC/USD", "--level2", "--out", "s3://bucket/prefix")
+    assert refused.exit_code == 1
+    assert "name a path" in refused.output
+    assert "--publish" in refused.output
+
+
 def test_the_status_agrees_with_the_counters(level2_market, practice_lake):
     lake = practice_lake(level2_market)
 

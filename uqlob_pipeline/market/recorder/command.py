@@ -30,6 +30,10 @@ def record(
     out: Annotated[
         Path | None, typer.Option(help="The lake to record into; else UQLOB_LAKE, else ./lake.", show_default=False)
     ] = None,
+    publish: Annotated[
+        str | None,
+        typer.Option(help="Publish closed files to a lake in a store too: s3://bucket/prefix or file:///directory."),
+    ] = None,
     log: Annotated[LogChoice, typer.Option(help="How incidents and the status are written to standard error.")] = LogChoice.TEXT,
     status_every: Annotated[
         float | None,
@@ -59,6 +63,7 @@ def record(
     # Imports of the recorder stay inside the functions, for the fast start of `uqlob`.
     # Imported here so that other commands start fast; likewise below.
     from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.store import StoreRefused
     from uqlob_pipeline.market.recorder.journal import Journal
     from uqlob_pipeline.market.recorder.settings import Endpoints, RecorderError, RecorderSettings
 
@@ -72,8 +77,12 @@ def record(
             endpoints=Endpoints.from_environment(),
             flush_seconds=flush_seconds,
             silence_seconds=silence_seconds,
+            publish=publish,
         )
         asyncio.run(_record(settings, journal, metrics_port, status_every))
+    except StoreRefused as error:
+        typer.echo(f"uqlob record: {error} with --out, and the store with --publish", err=True)
+        raise typer.Exit(1) from None
     except RecorderError as error:
         typer.echo(journal.redact(f"uqlob record: {error}"), err=True)
         raise typer.Exit(1) from None

@@ -119,7 +119,8 @@ class DayFiles:
         self.file: DumpFile | None = None
         self._counted = 0  # bytes of the open file that are in the statistics
         self._closed: list[int] = []
-        folder = lake.root / "raw" / channel / symbol
+        self._closed_paths: list[Path] = []
+        self.folder = folder = lake.root / "raw" / channel / symbol
         self._lock = FileLock(folder / ".recorder.lock", blocking=False, thread_local=False)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -152,6 +153,11 @@ class DayFiles:
         waiting, self._closed = self._closed, []
         return [*waiting, self.file.duplicate()] if self.file else waiting
 
+    def closed_paths(self) -> list[Path]:
+        """The files closed since the last call."""
+        closed, self._closed_paths = self._closed_paths, []
+        return closed
+
     def _count(self, file: DumpFile) -> None:
         self.statistics.written_bytes += file.size - self._counted
         self._counted = file.size
@@ -165,6 +171,7 @@ class DayFiles:
             finally:
                 self._count(file)
                 self._counted = 0
+                self._closed_paths.append(file.path)
 
     def close(self) -> None:
         try:

@@ -60,6 +60,10 @@ class RecordingCollector(Collector):
         free = GaugeMetricFamily("uqlob_recorder_free_bytes", "Free disk space of the lake.")
         free.add_metric([], shutil.disk_usage(self.recording.lake.root).free)
         yield free
+        if publisher := self.recording.publisher:
+            unpublished = GaugeMetricFamily("uqlob_recorder_unpublished_files", "Closed files that the store does not have yet.")
+            unpublished.add_metric([], publisher.waiting)
+            yield unpublished
 
     def _connections(self) -> Iterable[Metric]:
         up = GaugeMetricFamily("uqlob_recorder_connected", "1 while the connection is open.", labels=["connection"])

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS
@@ -21,8 +21,12 @@ from uqlob_pipeline.market.recorder.settings import RecorderError, RecorderSetti
 from uqlob_pipeline.market.recorder.statistics import FeedStatistics
 from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
+if TYPE_CHECKING:
+    from uqlob_pipeline.market.recorder.publishing import Publisher
+
 QUIET_NS = 10 * 10**9  # how long after midnight a symbol without messages starts its new day
 CLOSE_SECONDS = 5.0
+PUBLISH_AT_END_SECONDS = 15.0  # systemd waits 30 seconds; what is left then, the next start publishes
 
 
 class Recording:
@@ -33,6 +37,7 @@ class Recording:
         self.lake = Lake(settings.lake)
         self.rejected = RejectedLines(self.lake.root)
         self.tokens = None if settings.level2 else TokenSource(settings, journal)
+        self.publisher = self._publisher()
         precisions: dict[str, tuple[int, int]] = {}
         with contextlib.ExitStack() as opened:
             self.books: list[BookFeed] = []
@@ -45,9 +50,21 @@ class Recording:
                 opened.callback(self.trades[-1].files.close)
             self._close_files = opened.pop_all()
         self.instruments = InstrumentFeed(self.lake, map(wire_symbol, settings.symbols), precisions, self._announce_precisions)
+        if self.publisher:  # before a file is opened: all that is there is closed
+            self.publisher.start([*(files.folder for files in self.files), self.instruments.directory])
         self.connections = list(self._connections())
         self.started = time.monotonic()
         self._stop = asyncio.Event()
+
+    def _publisher(self) -> "Publisher | None":
+        if self.settings.publish is None:
+            return None
+        # Imported here because a recorder that publishes nothing needs none of its packages.
+        try:
+            from uqlob_pipeline.market.recorder.publishing import Publisher
+        except ImportError as error:
+            raise RecorderError(f"--publish: {error}. Install its packages: pip install obstore psutil") from error
+        return Publisher(self.settings.publish, self.lake, self.journal, self.settings.publish_seconds)
 
     def _connections(self) -> Iterator[Connection]:
         """Distribute the symbols. Level 2 and trades share the public connections; level 3 has its own endpoint."""
@@ -108,8 +125,16 @@ class Recording:
             self.close()
 
     def close(self) -> None:
-        """Flush, sync and close every file; a second call does nothing."""
+        """Flush, sync and close every file, and publish them; a second call does nothing."""
         self._close_files.close()
+        publisher, self.publisher = self.publisher, None
+        if publisher:
+            self._add_closed_files(publisher)
+            publisher.close(PUBLISH_AT_END_SECONDS)
+
+    def _add_closed_files(self, publisher: "Publisher") -> None:
+        publisher.add([path for files in self.files for path in files.closed_paths()])
+        publisher.add([self.instruments.path] if self.instruments.path else [])
 
     async def _flush(self) -> None:
         """Write the buffered lines every few seconds, and start the new day of quiet symbols."""
@@ -119,6 +144,8 @@ class Recording:
             for files in self.files:
                 files.flush()
                 await asyncio.sleep(0)
+            if self.publisher:
+                self._add_closed_files(self.publisher)
             refused = [s for connection in self.connections for s in connection.subscriptions.all if s.refused]
             if len({s.feed.symbol for s in refused if s.feed.channel == self.settings.channel}) == len(self.books):
                 raise RecorderError(

@@ -58,6 +58,8 @@ class RecorderSettings:
     token_seconds: float = 600.0  # Kraken accepts a token for 900
     token_request_seconds: float = 15.0  # from the first packet to the last
     compression_level: int = 3
+    publish: str | None = None  # the URL of a store for closed files
+    publish_seconds: float = 60.0  # between two attempts
 
     def __post_init__(self) -> None:
         if not self.symbols:
