@@ -7,7 +7,9 @@ from pathlib import Path
 
 from uqlob_pipeline.config.profile import DuckDBSettings
 from uqlob_pipeline.lake.atomic_files import scratch_directory, sweep_temporaries, temporary_beside
+from uqlob_pipeline.lake.file_store import FileStore
 from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.warehouse import Warehouse
 
 KILLED = """
@@ -56,3 +58,38 @@ def test_a_query_that_spills_nothing_leaves_nothing(tmp_path: Path) -> None:
     with Warehouse(lake, DuckDBSettings()).connection() as connection:
         assert connection.execute("select 1").fetchone() == (1,)
     assert list(lake.root.glob("*")) == []
+
+
+KILLED_TRANSFERS = """
+import os, signal, sys
+from pathlib import Path
+from uqlob_pipeline.lake import file_store
+from uqlob_pipeline.lake.file_store import FileStore
+from uqlob_pipeline.lake.object_cache import ObjectCache
+root, direction = Path(sys.argv[1]), sys.argv[2]
+store = FileStore(root / "store")
+written = store.write("raw/dump", b"whole")
+
+def killed(source, target, *_):
+    (target if isinstance(target, Path) else Path(target.name)).write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+file_store.shutil.copyfile = file_store.shutil.copyfileobj = killed
+if direction == "up":
+    store.publish(root / "store" / "raw" / "dump", "raw/other")
+else:
+    ObjectCache(root / "cache", 1 << 30).whole(store, written, root / "target.zst")
+"""
+
+
+def test_what_killed_uploads_and_fetches_left_is_swept(tmp_path: Path) -> None:
+    for direction in ("up", "down"):
+        command = [sys.executable, "-c", KILLED_TRANSFERS, str(tmp_path), direction]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == -9, done.stderr
+        halves = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes() == b"half"]
+        assert len(halves) == 1
+        FileStore(tmp_path / "store")
+        ObjectCache(tmp_path / "cache", 1 << 30).trim()
+        assert not halves[0].exists()
+        assert (tmp_path / "store" / "raw" / "dump").read_bytes() == b"whole"

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from uqlob_pipeline.lake.file_hashes import hash_record, next_hashes
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ABANDONED_SECONDS = 86_400
 SPILL = ".duckdb_spill"
@@ -55,8 +56,10 @@ def _writers_turn(directory: Path) -> Iterator[None]:
         os.close(handle)  # releases the lock
 
 
-def write_parquet(table: pa.Table, path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
+def write_parquet(table: "pa.Table", path: Path, metadata: Mapping[bytes, bytes] | None = None) -> None:
     """Write a table at once or not at all; `metadata` is its provenance's."""
+    import pyarrow.parquet as pq  # here, because the recorder publishes files without pyarrow
+
     with atomic_path(path, hashed=True) as temporary:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd", write_page_checksum=True)
 
@@ -69,6 +72,17 @@ def owner_only(path: str, flags: int) -> int:
 def temporary_beside(path: Path) -> Path:
     """A name in the directory of `path` that says which process writes it."""
     return path.with_name(f".{path.name}.{file_mark()}-{os.urandom(4).hex()}.tmp")
+
+
+@contextmanager
+def temporary_in(directory: Path) -> Iterator[Path]:
+    """A name in a directory that says which process writes it; what is left there at the end is deleted."""
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_beside(directory / "transfer")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def scratch_directory(lake: Lake) -> Path:

@@ -3,12 +3,12 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from uqlob_pipeline.lake.process_identity import file_mark
+from uqlob_pipeline.lake.atomic_files import sweep_temporaries, temporary_in
 from uqlob_pipeline.lake.store import LOCKS, LogFn, StoredObject, StoreError
 
 UPLOADS = ".uploads"  # what is being written; listed by nobody
@@ -20,6 +20,7 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.url = f"file://{self.root}"
+        sweep_temporaries(self.root / UPLOADS)
 
     def list(self, prefix: str = "") -> dict[str, StoredObject]:
         # The prefix need not end at a directory: `date=2026-01` lists January.
@@ -86,15 +87,8 @@ class FileStore:
             raise StoreError(f"{key!r} is no key of {self.url}")
         return path
 
-    @contextmanager
-    def _upload(self) -> Iterator[Path]:
-        directory = self.root / UPLOADS
-        directory.mkdir(parents=True, exist_ok=True)
-        upload = directory / f"{file_mark()}-{os.urandom(4).hex()}"
-        try:
-            yield upload
-        finally:
-            upload.unlink(missing_ok=True)
+    def _upload(self) -> AbstractContextManager[Path]:
+        return temporary_in(self.root / UPLOADS)
 
     def _place(self, upload: Path, key: str) -> StoredObject:
         with open(upload, "rb") as written:

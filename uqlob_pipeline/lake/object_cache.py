@@ -9,7 +9,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from uqlob_pipeline.lake.process_identity import file_mark
+from uqlob_pipeline.lake.atomic_files import sweep_temporaries, temporary_beside, temporary_in
+from uqlob_pipeline.lake.provenance import footer_size
 from uqlob_pipeline.lake.store import Store, StoredObject
 
 FOOTER_READ = 1 << 15  # bytes from the end of a Parquet file: the footers of most are shorter
@@ -26,7 +27,7 @@ class ObjectCache:
         """Place an object at `target`; returns the version that it is of, which may be newer than the one asked for."""
         if self._linked(self._path(stored, ""), target):
             return stored
-        with _Temporary(self.directory) as temporary:
+        with temporary_in(self.directory) as temporary:
             found = store.fetch(stored.key, temporary)
             os.utime(temporary, (found.modified, found.modified))
             cached = self._path(found, "")
@@ -47,7 +48,7 @@ class ObjectCache:
         footer = read_footer(store, stored)
         if footer is None:
             return False
-        with _Temporary(self.directory) as temporary:
+        with temporary_in(self.directory) as temporary:
             with open(temporary, "wb") as file:
                 file.truncate(stored.size)
                 file.seek(stored.size - len(footer))
@@ -72,7 +73,8 @@ class ObjectCache:
             self._path(stored, kind).unlink(missing_ok=True)
 
     def trim(self) -> None:
-        """Evict what was not linked for longest until the rest fits."""
+        """Evict what was not linked for longest until the rest fits, and what killed processes were fetching."""
+        sweep_temporaries(self.directory)
         entries = []
         for path in self.directory.glob("*/*"):
             with suppress(FileNotFoundError):
@@ -100,8 +102,8 @@ class ObjectCache:
 def read_footer(store: Store, stored: StoredObject) -> bytes | None:
     """The footer of a Parquet file, or its last bytes where they are no footer; None where it has changed since it was listed."""
     tail, etag = store.read_range(stored.key, max(stored.size - FOOTER_READ, 0), stored.size)
-    needed = int.from_bytes(tail[-8:-4], "little") + 8
-    if needed > len(tail) and needed <= stored.size:
+    needed = footer_size(tail)
+    if len(tail) < needed <= stored.size:
         tail, etag = store.read_range(stored.key, stored.size - needed, stored.size)
     return tail[-needed:] if etag == stored.etag else None
 
@@ -109,7 +111,7 @@ def read_footer(store: Store, stored: StoredObject) -> bytes | None:
 def _place(source: Path, target: Path) -> None:
     """Link `source` to `target`, or copy it where it may be changed in place; whoever reads `target` sees a whole file."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{file_mark()}-{os.urandom(4).hex()}.tmp")
+    temporary = temporary_beside(target)
     try:
         if target.name.endswith(LINKED):
             os.link(source, temporary)
@@ -118,17 +120,3 @@ def _place(source: Path, target: Path) -> None:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)  # of two links to the same file, renaming keeps both
-
-
-class _Temporary:
-    """A name in the cache for what is being fetched."""
-
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.path = directory / f".{file_mark()}-{os.urandom(4).hex()}.tmp"
-
-    def __enter__(self) -> Path:
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        self.path.unlink(missing_ok=True)
