@@ -162,14 +162,6 @@ def _dated(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "date": dt.date.fromisoformat(row["date"])}
 
 
-def quality_is_outdated(lake: Lake, day: AssetDay) -> bool:
-    try:
-        read_quality(lake, day)
-    except OutdatedQuality:
-        return True
-    return False
-
-
 @once_per_pass
 def _current_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
     """The quality of an asset-day; None where this version has not replayed it: `uqlob status` lists such a day as stale."""
@@ -177,6 +169,10 @@ def _current_quality(lake: Lake, day: AssetDay) -> DataQuality | None:
         return read_quality(lake, day)
     except OutdatedQuality:
         return None
+
+
+def quality_is_outdated(lake: Lake, day: AssetDay) -> bool:
+    return _current_quality(lake, day) is None and lake.has(lake.data_quality(day))
 
 
 def recorded_quality(lake: Lake, days: list[AssetDay]) -> list[DataQuality]:
