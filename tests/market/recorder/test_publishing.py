@@ -5,12 +5,14 @@ import datetime as dt
 import io
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer, object_server
+from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.lake import s3_store
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
@@ -110,38 +112,39 @@ def test_an_address_that_names_no_store_is_refused_at_the_start(tmp_path: Path) 
         Publisher("ftp://x", Lake(tmp_path), Journal(), every_s=60.0)
 
 
-def test_a_store_that_is_away_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def away(server: ObjectServer) -> Iterator[None]:
+    server.stop()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+def test_a_store_that_is_away_loses_nothing(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_store, "RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)})
-    with object_server() as server:
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        url, log = server.new_bucket(), io.StringIO()
-        publisher = Publisher(url, Lake(tmp_path), Journal(stream=log), every_s=0.1)
-        recorded(tmp_path, b"a day")
-        server.stop()
+    url, log = server.new_bucket(), io.StringIO()
+    publisher = Publisher(url, Lake(tmp_path), Journal(stream=log), every_s=0.1)
+    recorded(tmp_path, b"a day")
+    with away(server):
         publisher.start([tmp_path / FOLDER])
         asyncio.run(until(lambda: "not published yet files=1" in log.getvalue()))
         assert publisher.waiting == 1
-        server.start()
-        asyncio.run(until(lambda: publisher.waiting == 0))
-        publisher.close(60.0)
-        assert dumps_in(open_store(url)) == {NAME: b"a day"}
+    asyncio.run(until(lambda: publisher.waiting == 0))
+    publisher.close(60.0)
+    assert dumps_in(open_store(url)) == {NAME: b"a day"}
 
 
-def test_a_recorder_that_ends_does_not_wait_for_a_store_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with object_server() as server:
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        url, log = server.new_bucket(), io.StringIO()
-        recorded(tmp_path, b"a day")
-        server.stop()
-        publisher = Publisher(url, Lake(tmp_path), Journal(stream=log), every_s=60.0)
+def test_a_recorder_that_ends_does_not_wait_for_a_store_that_is_away(server: ObjectServer, tmp_path: Path) -> None:
+    url, log = server.new_bucket(), io.StringIO()
+    recorded(tmp_path, b"a day")
+    publisher = Publisher(url, Lake(tmp_path), Journal(stream=log), every_s=60.0)
+    with away(server):
         publisher.start([tmp_path / FOLDER])
         started = time.monotonic()
         publisher.close(0.2)
         assert time.monotonic() - started < 20
         assert "closed files are not published files=1" in log.getvalue()
-        server.start()
 
 
 def test_the_file_of_a_day_is_published_after_midnight_while_recording_goes_on(level3_market, practice_lake, url: str) -> None:
