@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from uqlob_models.config import CONTINUOUS_FEATURES, fingerprint
 from uqlob_models.context import Context, causal_context
-from uqlob_models.windows import WindowStore
+from uqlob_models.window_store import WindowStore
 
 NANOSECONDS = 1_000_000_000
 LATENCY_NS = 500_000  # the paper's d

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from uqlob_models.config import HeadConfig
 from uqlob_models.encoders import Dropout
-from uqlob_models.linear_path import INPUTS, linear_inputs
+from uqlob_models.linear_path import LinearPath, linear_inputs
 from uqlob_models.summaries import SUMMARIES
 
 FLATTEST, STEEPEST = 0.05, 2.0  # initial slopes of the label projection, per y_ref
@@ -162,14 +162,6 @@ def build_decoder(config: HeadConfig, outputs: int) -> nn.Sequential:
     return decoder
 
 
-def zero_linear(inputs: int, outputs: int) -> nn.Linear:
-    """A linear map that starts at zero."""
-    linear = nn.Linear(inputs, outputs)
-    nn.init.zeros_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    return linear
-
-
 class AttentiveHead(nn.Module):
     """Projection + trunk + decoder. `outputs` is 3 logits for classification; for regression, see `model.output_count`."""
 
@@ -179,7 +171,7 @@ class AttentiveHead(nn.Module):
         self.projection = nn.Linear(encoder_width, config.projection)  # W_p, shared by context and target
         self.trunk = Trunk(config)
         self.decoder = build_decoder(config, outputs)
-        self.linear_path = zero_linear(INPUTS, outputs) if config.linear_path else None
+        self.linear_path = LinearPath(outputs) if config.linear_path else None
 
     def prepare(self, hidden: Tensor, y: Tensor) -> WindowStates:
         """Representations (M, d_h) and labels in units of y_ref (M,) -> the states that targets share.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from uqlob_models.config import TrainingConfig
 from uqlob_models.encoders import Encoder
 from uqlob_models.head import AttentiveHead, build_decoder
-from uqlob_models.linear_path import INPUTS, linear_inputs
+from uqlob_models.linear_path import HorizonLinear, linear_inputs
 from uqlob_models.model import Forecast, HeadKind, UqModel, as_forecast, build_encoder, initial_dof_parameter, output_count
 from uqlob_models.sampling import Batch
 from uqlob_models.summaries import SUMMARIES
@@ -58,21 +58,6 @@ class JointEncoder(nn.Module):
         self.encoder.project_parameters()
 
 
-class HorizonLinear(nn.Module):
-    """The linear path of several outputs at any horizon: W(s) = W_0 + W_1 u + W_2 u^2, the last column is the bias."""
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(outputs, 1 + HORIZON_FEATURES, INPUTS + 1))
-
-    def at(self, features: Tensor) -> tuple[Tensor, Tensor]:  # (2,) -> (outputs, 49), (outputs,)
-        whole = self.weight[:, 0] + torch.einsum("ofi,f->oi", self.weight[:, 1:], features)
-        return whole[:, :-1], whole[:, -1]
-
-    def forward(self, inputs: Tensor, features: Tensor) -> Tensor:  # (B, 49), (2,) -> (B, outputs)
-        return nn.functional.linear(inputs, *self.at(features))
-
-
 class JointModel(nn.Module):
     """UQ-LOB over several horizons, with the decoder of the distribution and that of the classes on one trunk."""
 
@@ -87,7 +72,7 @@ class JointModel(nn.Module):
         self.head = AttentiveHead(config.head, self.encoder.width, self.regression_outputs)
         self.class_decoder = build_decoder(config.head, 3)
         self.head.linear_path = None  # its place is taken by one of all horizons and both outputs
-        self.linear_path = HorizonLinear(self.regression_outputs + 3) if config.head.linear_path else None
+        self.linear_path = HorizonLinear(self.regression_outputs + 3, HORIZON_FEATURES) if config.head.linear_path else None
         self.horizon_shift = nn.Linear(HORIZON_FEATURES, config.head.projection, bias=False)  # A
         nn.init.zeros_(self.horizon_shift.weight)
         if config.head.likelihood != "gaussian":  # the parameter at 10 s, and its slopes along phi

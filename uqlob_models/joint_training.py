@@ -28,9 +28,9 @@ from uqlob_models.learner import Learner, choose_device, needed_windows
 from uqlob_models.linear_fit import LinearTargets, fit_linear, linear_targets
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import HeadKind, UqModel
-from uqlob_models.outcomes import TrainingResult
 from uqlob_models.sampling import Batch
 from uqlob_models.training import Parts, train
+from uqlob_models.training_result import TrainingResult
 from uqlob_models.validation import SELECTION_METRIC, validate
 
 JointStage = Literal["encoder", "heads"]

@@ -24,10 +24,10 @@ from uqlob_models.checkpoints import CheckpointError, TrainingState, read_newest
 from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, Objective, StageConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.learner import Learner
-from uqlob_models.outcomes import NonFiniteLoss, Progress, TrainingInterrupted, TrainingResult
 from uqlob_models.sampling import Batches
+from uqlob_models.training_result import NonFiniteLoss, Progress, TrainingInterrupted, TrainingResult
 from uqlob_models.validation import SELECTION_METRIC, validate
-from uqlob_models.windows import file_version
+from uqlob_models.window_store import file_version
 
 log = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import OBJECTIVES, SCORE, JointLearner, JointStage, load_joint, validate_joint
 from uqlob_models.learner import fit_input_statistics
 from uqlob_models.linear_fit import fit_linear, linear_targets
-from uqlob_models.outcomes import TrainingResult
 from uqlob_models.training import Parts, train
+from uqlob_models.training_result import TrainingResult
 from uqlob_models.universal_dataset import UniversalBatch, UniversalBatches, UniversalDataset
 
 STATISTICS = ("encoder.input.mean", "encoder.input.std", "encoder.summary.mean", "encoder.summary.std", "y_ref")

@@ -23,7 +23,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No option from the environment, and stderr is left open at exit."""
     for name in ("UQLOB_LAKE", "UQLOB_PROFILE", "DAGSTER_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("uqlob_pipeline.cli.workplace.atexit.register", lambda _: None)
+    monkeypatch.setattr("uqlob_pipeline.cli.command_context.atexit.register", lambda _: None)
 
 
 def uqlob(*words: str) -> Result:

@@ -7,9 +7,9 @@ import dagster as dg
 import pytest
 
 from tests.conftest import day
+from uqlob_pipeline.cli.command_context import CommandContext
 from uqlob_pipeline.cli.planning import Choice, days_not_taken, legs, runs_for
 from uqlob_pipeline.cli.status import damaged_days, lake_status
-from uqlob_pipeline.cli.workplace import Workplace
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.build_defs import build_assets
 from uqlob_pipeline.defs.day_ranges import range_tags
@@ -77,7 +77,7 @@ def test_a_damaged_day_stays_visible_after_a_good_one_and_nothing_is_made_of_it(
     assert list(check.metadata["damaged days"].value) == [str(day(1))]
     assert "absent_days of [instruments.BTC-USD]" in check.description
 
-    status = lake_status(Workplace(profile, lake, "demo"))
+    status = lake_status(CommandContext(profile, lake, "demo"))
     (line,) = damaged_days(status)
     assert line.startswith(f"refused: {day(1)} lost ")
     assert status.as_dict()["data_quality"][str(day(1))]["checksums_failed"] == 1

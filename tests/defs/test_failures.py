@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from uqlob_models.outcomes import TrainingInterrupted
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.defs import failures
 from uqlob_pipeline.defs.failures import translate_errors
 from uqlob_pipeline.lake.staleness import NotReady

@@ -5,7 +5,7 @@ import datetime as dt
 import numpy as np
 import pyarrow as pa
 
-from uqlob_pipeline.economics.vocabulary import BUY, POLICIES, TAKER
+from uqlob_pipeline.economics.names import BUY, POLICIES, TAKER
 from uqlob_pipeline.lake.table_registry import REGISTRY
 
 MINUTE = 60 * 10**9

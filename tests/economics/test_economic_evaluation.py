@@ -9,8 +9,8 @@ from tests.economics.made_orders import order, random_trades, trades
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_pipeline.config.economics import EconomicsSettings, FeeTier
 from uqlob_pipeline.economics.economic_evaluation import SCHEMA, evaluate_trades
+from uqlob_pipeline.economics.names import MAKER_CROSS, MUST_TRADE, SELL, TAKER
 from uqlob_pipeline.economics.verdict import chosen_by_tier, gaining_controls, own_rows, verdict
-from uqlob_pipeline.economics.vocabulary import MAKER_CROSS, MUST_TRADE, SELL, TAKER
 from uqlob_pipeline.lake.layout import ModelKey
 
 KEY = ModelKey("BTC-USD", 5)

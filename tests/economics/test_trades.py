@@ -7,9 +7,9 @@ import pytest
 from tests.economics.small_book import ADD, ASK, BID, EXECUTION, SmallBook
 from uqlob_pipeline.config.economics import EconomicsSettings
 from uqlob_pipeline.devtools.bench.metric_speed import TAU, synthetic_predictions
+from uqlob_pipeline.economics.names import BUY, MAKER_CROSS, MUST_TRADE, POLICIES, SELL, TAKER
 from uqlob_pipeline.economics.signals import acting_rows, signals_of
 from uqlob_pipeline.economics.trades import Plan, day_trades, trade_faults
-from uqlob_pipeline.economics.vocabulary import BUY, MAKER_CROSS, MUST_TRADE, POLICIES, SELL, TAKER
 
 SECOND = 10**9
 SETTINGS = EconomicsSettings(latencies_ms=(5.0,), gates=(0, 50), sizes=(0.5, 2.0), patience_s=1.0, null_delay_s=60)

@@ -16,8 +16,8 @@ from tests.end_to_end.tiny_market import KEY, tiny_profile
 from uqlob_models import metrics
 from uqlob_models.checkpoints import load_members, load_model
 from uqlob_models.distributions import ZeroInflatedT
-from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import predict_classification, predict_regression
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.models.inputs import ALL_SPLITS, gather_inputs, load_windows

@@ -210,7 +210,7 @@ def stop_after(steps: int) -> Callable[[], bool]:
 
 def test_fresh_trains_anew_and_the_old_model_stays_until_the_new_one_is_finished(lake, profile):
     from uqlob_models.checkpoints import load_model
-    from uqlob_models.outcomes import TrainingInterrupted
+    from uqlob_models.training_result import TrainingInterrupted
 
     plan, home = plan_stage(lake, profile, KEY, "encoder"), lake.model("encoder", KEY)
     first = train_stage(lake, profile, plan, log=print)

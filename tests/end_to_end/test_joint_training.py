@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import SYMBOL
 from uqlob_models.checkpoints import load_model
 from uqlob_models.joint_training import load_joint
-from uqlob_models.outcomes import TrainingInterrupted
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.cli.execution import materialize_choice
 from uqlob_pipeline.cli.planning import Choice, by_process, legs, planned_runs, runs_for
 from uqlob_pipeline.config.profile import Profile, load_profile

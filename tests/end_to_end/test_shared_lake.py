@@ -112,7 +112,7 @@ def test_a_training_goes_on_elsewhere_and_ends_with_the_same_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Interrupted on one machine after a checkpoint, resumed on another one that has nothing but the store."""
-    from uqlob_models.outcomes import TrainingInterrupted
+    from uqlob_models.training_result import TrainingInterrupted
     from uqlob_pipeline.models.stage_training import train_stage
 
     steps: list[int] = []

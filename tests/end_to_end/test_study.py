@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import KEY
-from uqlob_models.outcomes import TrainingInterrupted
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice
 from uqlob_pipeline.cli.study import shares

@@ -26,7 +26,7 @@ from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.wire import NOT_A_MESSAGE, message_time, parse_message, scaled_integer, time_of
 from uqlob_pipeline.market.recorder.book_feed import BookFeed
 from uqlob_pipeline.market.recorder.connection import Abandoned, Connection
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.rejected import RejectedLines
 from uqlob_pipeline.market.recorder.settings import RecorderSettings
 from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
@@ -162,7 +162,7 @@ def test_the_recorder_survives_every_frame_and_records_only_what_verifies() -> N
             async def record() -> None:
                 own = RecorderSettings(("BTC-USD",), lake=lake.root)
                 connection = Connection(
-                    "fuzzed", "wss://localhost", feeds, own, Journal(stream=io.StringIO()), RejectedLines(lake.root)
+                    "fuzzed", "wss://localhost", feeds, own, EventLog(stream=io.StringIO()), RejectedLines(lake.root)
                 )
                 connection.subscriptions.begin()
                 broken = dict(damage)

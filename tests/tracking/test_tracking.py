@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables.synthetic import profile as synthetic_profile
-from uqlob_models.outcomes import TrainingInterrupted
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.tracking.client import Tracking, flattened

@@ -14,7 +14,7 @@ from tests.uqlob_models.toy_windows import config
 from uqlob_models.checkpoints import CheckpointError, build, load_model, read_newest_generation, save_model, write_generation
 from uqlob_models.config import CONTINUOUS_FEATURES
 from uqlob_models.content_hash import require_weights
-from uqlob_models.windows import build_window_store, damage
+from uqlob_models.window_store import build_window_store, damage
 
 FLIPS = 40
 

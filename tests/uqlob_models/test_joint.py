@@ -27,9 +27,9 @@ from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import JointLearner, export_model, load_joint, train_joint
 from uqlob_models.model import build_encoder
-from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs
 from uqlob_models.sampling import Batch, Batches
+from uqlob_models.training_result import TrainingInterrupted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -27,9 +27,9 @@ from uqlob_models.learner import Learner
 from uqlob_models.linear_fit import linear_targets
 from uqlob_models.linear_path import outcome_statistics
 from uqlob_models.model import UqModel
-from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs
 from uqlob_models.training import train
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_models.universal_dataset import UniversalDataset
 from uqlob_models.universal_training import UniversalLearner
 

@@ -19,8 +19,8 @@ from tests.uqlob_models.toy_windows import config, dataset, stage
 from uqlob_models.checkpoints import CheckpointError, generations, load_model, read_newest_generation
 from uqlob_models.config import EncoderConfig, HeadConfig, TrainingConfig
 from uqlob_models.dataset import WindowDataset
-from uqlob_models.outcomes import NonFiniteLoss, TrainingInterrupted, TrainingResult
 from uqlob_models.training import train
+from uqlob_models.training_result import NonFiniteLoss, TrainingInterrupted, TrainingResult
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

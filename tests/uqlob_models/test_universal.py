@@ -16,8 +16,8 @@ from uqlob_models.joint_dataset import JointBatches, JointDataset
 from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import export_model, load_joint
 from uqlob_models.model import UqModel
-from uqlob_models.outcomes import TrainingInterrupted
 from uqlob_models.prediction import evaluating, predict_outputs, predict_regression
+from uqlob_models.training_result import TrainingInterrupted
 from uqlob_models.universal_dataset import UniversalBatches, UniversalDataset
 from uqlob_models.universal_training import UniversalLearner, for_symbol, load_universal, train_universal
 

@@ -21,7 +21,7 @@ from uqlob_models.config import (
 )
 from uqlob_models.dataset import WindowDataset
 from uqlob_models.joint_dataset import JointDataset
-from uqlob_models.windows import WindowStore
+from uqlob_models.window_store import WindowStore
 
 LENGTH = 16
 SECOND = 1_000_000_000

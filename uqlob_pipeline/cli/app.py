@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from uqlob_pipeline.cli.demo import demo
-from uqlob_pipeline.cli.download_command import download
+from uqlob_pipeline.cli.download import download
 from uqlob_pipeline.cli.economics import economics
 from uqlob_pipeline.cli.import_command import import_dumps
 from uqlob_pipeline.cli.materialize import materialize
-from uqlob_pipeline.cli.model_command import model
+from uqlob_pipeline.cli.model import model
 from uqlob_pipeline.cli.predict import predict
 from uqlob_pipeline.cli.report import report
 from uqlob_pipeline.cli.simulate import simulate_app

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uqlob_pipeline.cli.command_context import CommandContext, LakeOption, ProfileOption, open_command_context
 from uqlob_pipeline.cli.materialize import run
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 
 if TYPE_CHECKING:
     from uqlob_pipeline.config.profile import Profile
@@ -23,11 +23,11 @@ def demo(
 
     Interrupted and started again, it resumes; once finished, a second call takes seconds.
     """
-    with open_workplace(lake, profile) as workplace:
-        _run_demo(workplace, by_symbol)
+    with open_command_context(lake, profile) as command:
+        _run_demo(command, by_symbol)
 
 
-def _run_demo(workplace: Workplace, by_symbol: bool) -> None:
+def _run_demo(command: CommandContext, by_symbol: bool) -> None:
     # Imported here so that other commands start fast; likewise below.
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -39,7 +39,7 @@ def _run_demo(workplace: Workplace, by_symbol: bool) -> None:
     from uqlob_pipeline.config.profile import ProfileError
     from uqlob_pipeline.lake.atomic_files import sweep_temporaries
 
-    settings, place = workplace.profile, workplace.lake
+    settings, place = command.profile, command.lake
     if settings.simulation is None:
         raise ProfileError(f"profile '{settings.name}' has no [simulation]: the demo needs one, such as UQLOB_PROFILE=demo")
     from uqlob_pipeline.cli.simulate import market_of
@@ -63,7 +63,7 @@ def _run_demo(workplace: Workplace, by_symbol: bool) -> None:
             raise
     print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.root}/raw", flush=True)
     place.refresh()
-    run(workplace, Choice())
+    run(command, Choice())
     _summary(place, settings, by_symbol)
 
 

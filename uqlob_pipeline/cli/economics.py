@@ -26,8 +26,8 @@ def economics(
     from rich.console import Console
 
     from uqlob_pipeline.config.profile import ProfileError, load_profile
+    from uqlob_pipeline.economics.names import ECONOMICS
     from uqlob_pipeline.economics.verdict import own_rows, verdict
-    from uqlob_pipeline.economics.vocabulary import ECONOMICS
     from uqlob_pipeline.lake.shared_lake import open_lake
     from uqlob_pipeline.lake.table_registry import model_keys
     from uqlob_pipeline.models.evaluation_files import read_whole

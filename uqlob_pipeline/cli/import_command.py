@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uqlob_pipeline.cli.workplace import LakeOption
+from uqlob_pipeline.cli.command_context import LakeOption
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, fail, open_workplace
+from uqlob_pipeline.cli.command_context import CommandContext, LakeOption, ProfileOption, fail, open_command_context
 
 if TYPE_CHECKING:
     from uqlob_pipeline.cli.planning import Choice
@@ -55,7 +55,7 @@ def materialize(
         raise typer.BadParameter(
             f"{first:{DAY}} is after {last:{DAY}}: exchange them, or leave one out", param_hint="'--from' and '--to'"
         )
-    with open_workplace(lake, profile) as workplace:
+    with open_command_context(lake, profile) as command:
         # Imported here so that other commands start fast; likewise below.
         from uqlob_pipeline.cli.planning import Choice
 
@@ -64,7 +64,7 @@ def materialize(
         except ValueError as error:
             raise typer.BadParameter(f"horizons are seconds such as 5,10, not {horizons}") from error
         run(
-            workplace,
+            command,
             Choice(
                 assets=split_words(select),
                 symbols=split_words(symbols),
@@ -78,7 +78,7 @@ def materialize(
         )
 
 
-def run(workplace: Workplace, choice: "Choice", *, submit: bool = False) -> int:
+def run(command: CommandContext, choice: "Choice", *, submit: bool = False) -> int:
     """Materialise a choice in the terminal, here or by the instance's daemon; returns the number of runs."""
     import dagster as dg
 
@@ -89,7 +89,7 @@ def run(workplace: Workplace, choice: "Choice", *, submit: bool = False) -> int:
     from uqlob_pipeline.defs.instance import open_instance
     from uqlob_pipeline.lake.atomic_files import sweep_temporaries
 
-    profile, lake = workplace.profile, workplace.lake
+    profile, lake = command.profile, command.lake
     sweep_temporaries(lake.root)
     defs = build_defs(profile, lake)
     started = time.monotonic()
@@ -98,7 +98,7 @@ def run(workplace: Workplace, choice: "Choice", *, submit: bool = False) -> int:
             if submit:
                 runs = submit_choice(lake, profile, choice, _print, instance)
             else:
-                runs = materialize_choice(defs, lake, profile, choice, _print, instance, workplace.profile_name)
+                runs = materialize_choice(defs, lake, profile, choice, _print, instance, command.profile_name)
     except MaterializeFailed as error:
         raise fail(error) from error
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as stopped:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from uqlob_pipeline.cli.command_context import CommandContext, LakeOption, ProfileOption, open_command_context
 from uqlob_pipeline.cli.materialize import DAY, run, split_words
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 
 if TYPE_CHECKING:
     from uqlob_pipeline.cli.planning import Choice
@@ -28,28 +28,28 @@ def predict(
     Splits and profile stay as they are, and nothing is trained. Days that are forecast already are left alone.
     Example: uqlob predict --from 2026-01-19
     """
-    with open_workplace(lake, profile) as workplace:
+    with open_command_context(lake, profile) as command:
         # Imported here so that other commands start fast.
         from uqlob_pipeline.cli.planning import Choice
 
-        begin = workplace.profile.splits.test.first
+        begin = command.profile.splits.test.first
         chosen = first.date() if first else begin
         if chosen < begin:
             raise typer.BadParameter(
                 f"{chosen} is a day that the models learnt from: forecasts begin on {begin}", param_hint="'--from'"
             )
         choice = Choice(assets=FORECAST_ASSETS, symbols=split_words(symbols), first=chosen, last=last.date() if last else None)
-        run(workplace, choice)
-        _summary(workplace, choice)
+        run(command, choice)
+        _summary(command, choice)
 
 
-def _summary(workplace: Workplace, choice: "Choice") -> None:
+def _summary(command: CommandContext, choice: "Choice") -> None:
     """The forecast days and where their files are."""
     import pyarrow.parquet as pq
 
     from uqlob_pipeline.cli.planning import chosen_days
 
-    days = [day for day in chosen_days(workplace.lake, workplace.profile, choice) if workplace.lake.forecasts(day).is_file()]
+    days = [day for day in chosen_days(command.lake, command.profile, choice) if command.lake.forecasts(day).is_file()]
     for day in days:
-        path = workplace.lake.forecasts(day)
+        path = command.lake.forecasts(day)
         print(f"{day}  {pq.read_metadata(path).num_rows:,} forecasts  {path}")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from uqlob_pipeline.cli.workplace import fail
+from uqlob_pipeline.cli.command_context import fail
 from uqlob_pipeline.config.profile import Profile, ProfileError, SimulationSettings, load_profile
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.shared_lake import open_lake, working_copy

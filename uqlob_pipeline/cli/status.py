@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 import typer
 
+from uqlob_pipeline.cli.command_context import CommandContext, LakeOption, ProfileOption, open_command_context
 from uqlob_pipeline.cli.deep_status import show_deep_check
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.available_days import left_out, why_left_out
 from uqlob_pipeline.lake.data_quality import DataQuality, recorded_quality, remedy
 from uqlob_pipeline.lake.layout import AssetDay
-from uqlob_pipeline.lake.one_pass import one_pass
+from uqlob_pipeline.lake.pass_cache import one_pass
 from uqlob_pipeline.lake.staleness import MISSING, staleness_by_table
 from uqlob_pipeline.lake.table import Key
 
@@ -38,17 +38,17 @@ def status(
 
     --deep reads every file instead, and names what is damaged with what makes it again.
     """
-    with open_workplace(lake, profile, read_only=True, indexed=not deep) as workplace:
-        root = workplace.lake.root
+    with open_command_context(lake, profile, read_only=True, indexed=not deep) as command:
+        root = command.lake.root
         if not root.is_dir():
             raise FileNotFoundError(
                 f"no lake at {root.absolute()}: name one with --lake or UQLOB_LAKE, "
                 "or start one with uqlob record, uqlob import or uqlob demo"
             )
         if deep:
-            intact = show_deep_check(workplace.lake, as_json=as_json)
+            intact = show_deep_check(command.lake, as_json=as_json)
             raise typer.Exit(0 if intact else 1)
-        found = lake_status(workplace)
+        found = lake_status(command)
         if as_json:
             print(json.dumps(found.as_dict(), indent=1))
         else:
@@ -114,8 +114,8 @@ def partition_name(table: str, key: Key) -> str:
     return table if key is None else str(key)
 
 
-def lake_status(workplace: Workplace) -> LakeStatus:
-    settings, place = workplace.profile, workplace.lake
+def lake_status(command: CommandContext) -> LakeStatus:
+    settings, place = command.profile, command.lake
     with one_pass(), _without_garbage_collection():
         recorded = place.recorded_days()
         days = [day for day in recorded if not why_left_out(settings, day)]

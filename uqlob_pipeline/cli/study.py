@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, fail, open_workplace
+from uqlob_pipeline.cli.command_context import CommandContext, LakeOption, ProfileOption, fail, open_command_context
 
 if TYPE_CHECKING:
     from uqlob_pipeline.config.profile import Profile
@@ -38,16 +38,16 @@ def run(
 
     Example: uqlob study run --table ablations --seeds 2
     """
-    with open_workplace(lake, profile) as workplace:
+    with open_command_context(lake, profile) as command:
         from uqlob_pipeline.cli.parallel import run_in_parallel, trainings_at_once
         from uqlob_pipeline.lake.staleness import NotReady
         from uqlob_pipeline.models.study.rows import why_row_stale
 
-        chosen = _chosen(workplace.profile, variants, table)
-        settings = _with_seeds(workplace.profile, seeds)
+        chosen = _chosen(command.profile, variants, table)
+        settings = _with_seeds(command.profile, seeds)
         keys = [key for key in _keys(settings, chosen) if seed in (None, key.seed)]
         try:
-            due = [key for key in keys if why_row_stale(workplace.lake, settings, chosen[key.variant], key)]
+            due = [key for key in keys if why_row_stale(command.lake, settings, chosen[key.variant], key)]
         except NotReady as error:
             raise fail(error) from error
         typer.echo(f"{len(due)} of {len(keys)} rows to make" if due else "every row is current")
@@ -59,11 +59,11 @@ def run(
 
             with open_instance() as instance:
                 make_room_in_pool(instance, at_once)
-            commands = {title: _command(workplace, part, seeds) for title, part in shares(due, at_once).items()}
+            commands = {title: _command(command, part, seeds) for title, part in shares(due, at_once).items()}
             if failed := run_in_parallel(commands, at_once, _print):
                 raise fail(RuntimeError("; ".join(f"{title} failed: {why}" for title, why in failed.items())))
         elif due:
-            _run_rows(workplace, settings, due)
+            _run_rows(command, settings, due)
         if due:
             typer.echo(f"{len(due)} row(s) in {time.monotonic() - started:.0f} s; uqlob study show prints the tables")
 
@@ -84,15 +84,15 @@ def shares(due: Sequence[StudyKey], at_once: int) -> dict[str, list[StudyKey]]:
     return found
 
 
-def _command(workplace: Workplace, keys: Sequence[StudyKey], seeds: int | None) -> list[str]:
+def _command(command: CommandContext, keys: Sequence[StudyKey], seeds: int | None) -> list[str]:
     names = dict.fromkeys(key.variant for key in keys)
     options = {"--variants": ",".join(names), "--seed": str(keys[0].seed)}
-    options |= {"--lake": workplace.lake.name, "--profile": workplace.profile_name}
+    options |= {"--lake": command.lake.name, "--profile": command.profile_name}
     options |= {"--seeds": str(seeds)} if seeds else {}
     return ["study", "run", "--one-process", *itertools.chain(*options.items())]
 
 
-def _run_rows(workplace: Workplace, profile: Profile, due: list[StudyKey]) -> None:
+def _run_rows(command: CommandContext, profile: Profile, due: list[StudyKey]) -> None:
     """One Dagster run per row, on the instance that the UI shows."""
     import dagster as dg
 
@@ -104,7 +104,7 @@ def _run_rows(workplace: Workplace, profile: Profile, due: list[StudyKey]) -> No
     from uqlob_pipeline.lake.process_identity import process_identity
     from uqlob_pipeline.models.study.rows import ROWS
 
-    job = build_defs(profile, workplace.lake).resolve_implicit_global_asset_job_def()
+    job = build_defs(profile, command.lake).resolve_implicit_global_asset_job_def()
     try:
         with open_instance() as instance:
             for number, key in enumerate(due, 1):
@@ -128,7 +128,7 @@ def _run_rows(workplace: Workplace, profile: Profile, due: list[StudyKey]) -> No
 @study.command("list")
 def list_rows(table: TableOption = None, lake: LakeOption = None, profile: ProfileOption = None) -> None:
     """List the variants, how many of their rows are current, and what would fill the others."""
-    with open_workplace(lake, profile, read_only=True) as workplace:
+    with open_command_context(lake, profile, read_only=True) as command:
         from rich.console import Console
         from rich.table import Table
 
@@ -136,14 +136,14 @@ def list_rows(table: TableOption = None, lake: LakeOption = None, profile: Profi
         from uqlob_pipeline.models.study.rows import why_row_stale
         from uqlob_pipeline.models.study.study_tables import fill_command
 
-        chosen = _chosen(workplace.profile, None, table)
-        shown = Table(title=f"Rows of the study, profile {workplace.profile.name}")
+        chosen = _chosen(command.profile, None, table)
+        shown = Table(title=f"Rows of the study, profile {command.profile.name}")
         for name in ("table", "variant", "what it is", "current", "to fill it"):
             shown.add_column(name, justify="right" if name == "current" else "left")
         for name, variant in chosen.items():
-            keys = _keys(workplace.profile, {name: variant})
+            keys = _keys(command.profile, {name: variant})
             try:
-                stale = [key for key in keys if why_row_stale(workplace.lake, workplace.profile, variant, key)]
+                stale = [key for key in keys if why_row_stale(command.lake, command.profile, variant, key)]
             except NotReady as error:
                 raise fail(error) from error
             remedy = fill_command(stale[0]) if stale else ""
@@ -162,7 +162,7 @@ def show(
     profile: ProfileOption = None,
 ) -> None:
     """Print the tables from the rows that are there, and write them as CSV and to MLflow."""
-    with open_workplace(lake[0] if lake else None, profile, read_only=True) as workplace:
+    with open_command_context(lake[0] if lake else None, profile, read_only=True) as command:
         from rich.console import Console
 
         from uqlob_pipeline.cli.study_display import comparison_table, table_of
@@ -179,24 +179,24 @@ def show(
         from uqlob_pipeline.tracking.client import Tracking
         from uqlob_pipeline.tracking.study_runs import table_written
 
-        lakes = [Lake(root) for root in lake] if lake else [workplace.lake]
-        rows = read_rows(lakes, workplace.profile, symbol)
+        lakes = [Lake(root) for root in lake] if lake else [command.lake]
+        rows = read_rows(lakes, command.profile, symbol)
         console = Console(width=max(Console().width, 170))
-        missing = missing_rows(lakes, workplace.profile)
+        missing = missing_rows(lakes, command.profile)
         if not rows:
             typer.echo(f"no row is there yet: {fill_command(missing[0])}", err=True)
             raise typer.Exit(1)
         for name in [table] if table else TABLES:
-            cells = study_cells(rows, workplace.profile, name)
-            text = caption(cells, workplace.profile, f"{len(lakes)} markets" if len(lakes) > 1 else None)
+            cells = study_cells(rows, command.profile, name)
+            text = caption(cells, command.profile, f"{len(lakes)} markets" if len(lakes) > 1 else None)
             console.print(table_of(cells, name), markup=False)
             console.print(text, highlight=False)
             path = write_csv(cells, (output or lakes[0].study) / f"{name}{f'-{symbol}' if symbol else ''}.csv")
             console.print(f"written to {path}", highlight=False, soft_wrap=True)
             if cells and len(lakes) == 1 and symbol is None:
-                table_written(Tracking(lakes[0], workplace.profile), name, [path], text, _print)
+                table_written(Tracking(lakes[0], command.profile), name, [path], text, _print)
         for question, pairs in QUESTIONS.items() if table is None else ():
-            if comparisons := compared_pairs(rows, workplace.profile, pairs):
+            if comparisons := compared_pairs(rows, command.profile, pairs):
                 console.print(comparison_table(comparisons, question), markup=False)
         for variant in dict.fromkeys(key.variant for key in missing):
             count = sum(key.variant == variant for key in missing)

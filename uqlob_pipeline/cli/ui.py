@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uqlob_pipeline.cli.code_server import CodeServer
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, Workplace, open_workplace
+from uqlob_pipeline.cli.command_context import CommandContext, LakeOption, ProfileOption, open_command_context
 from uqlob_pipeline.config.web_origins import check_origin
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ def ui(
         origins = [check_origin(origin) for origin in allow_origin or []]
     except ValueError as error:
         raise _refuse(f"--allow-origin: {error}") from error
-    with open_workplace(lake, profile) as workplace:
+    with open_command_context(lake, profile) as command:
         from uqlob_pipeline.defs.instance import sole_ui
 
         with contextlib.nullcontext() if read_only else sole_ui(f"http://{HOST}:{port}"):
-            _serve(workplace, port, mlflow_port, read_only, origins)
+            _serve(command, port, mlflow_port, read_only, origins)
 
 
 def _refuse(why: str) -> typer.Exit:
@@ -122,7 +122,7 @@ def _server(name: str, port: int, read_only: bool, origins: list[str]) -> list[s
     return [*command, "--read-only"] if read_only else command
 
 
-def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, origins: list[str]) -> None:
+def _serve(command: CommandContext, port: int, mlflow_port: int, read_only: bool, origins: list[str]) -> None:
     # Imported here to keep Dagster out of the start of other commands.
     from uqlob_pipeline.cli.definitions_reload import DefinitionsReload
     from uqlob_pipeline.defs.instance import PROJECT, dagster_home, open_instance
@@ -133,7 +133,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
     from uqlob_pipeline.tracking.client import Tracking
     from uqlob_pipeline.tracking.mlflow_store import NO_TELEMETRY
 
-    settings, place = workplace.profile, workplace.lake
+    settings, place = command.profile, command.lake
     for number, what, option in ((port, "the Dagster UI", "--port"), (mlflow_port, "the MLflow UI", "--mlflow-port")):
         if _in_use(number):
             raise _refuse(
@@ -150,7 +150,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
             _upload_queued(tracking if copy is place else tracking.of(copy))
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
     links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
-    chosen = {"UQLOB_LAKE": place.name, "UQLOB_PROFILE": workplace.profile_name, "DAGSTER_HOME": str(dagster_home())}
+    chosen = {"UQLOB_LAKE": place.name, "UQLOB_PROFILE": command.profile_name, "DAGSTER_HOME": str(dagster_home())}
     environment = {**NO_TELEMETRY, **os.environ, **chosen, **links}
     scratch = tempfile.TemporaryDirectory(prefix="uqlob-ui-")  # for its owner alone, and with a path short enough for a socket
     code = CodeServer(Path(scratch.name))
@@ -189,7 +189,7 @@ def _serve(workplace: Workplace, port: int, mlflow_port: int, read_only: bool, o
         wait_for(lambda: _answers(f"{mlflow_url}/health"))
         wait_for(lambda: _answers(f"{dagster_url}/server_info"))
         typer.echo(f"Dagster  {dagster_url}\nMLflow   {mlflow_url}\nReport   {dagster_url}{REPORT_PATH}/\nCtrl-C stops all.")
-        reload = DefinitionsReload(dagster_url, place, workplace.profile_name)
+        reload = DefinitionsReload(dagster_url, place, command.profile_name)
         while all(process.poll() is None for process in processes.values()):
             time.sleep(0.5)
             if not read_only and reload.reload_if_changed():

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from uqlob_models.outcomes import NonFiniteLoss, TrainingInterrupted
+from uqlob_models.training_result import NonFiniteLoss, TrainingInterrupted
 from uqlob_pipeline.config.profile import ProfileError
 from uqlob_pipeline.config.study import StudyError
 from uqlob_pipeline.lake.file_hashes import DamagedFile

@@ -14,9 +14,9 @@ from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.metrics import FloatArray as Floats
 from uqlob_pipeline.config.economics import EconomicsSettings, FeeTier
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.economics.names import CALIBRATION, ECONOMICS, MARKOUTS, TRADES
 from uqlob_pipeline.economics.order_sums import COLUMNS, GROUP, SUMS, group_sums
 from uqlob_pipeline.economics.verdict import MINIMUM_FILLS, headline, own_rows, verdict
-from uqlob_pipeline.economics.vocabulary import CALIBRATION, ECONOMICS, MARKOUTS, TRADES
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey

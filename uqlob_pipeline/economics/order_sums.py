@@ -10,7 +10,7 @@ import pyarrow as pa
 from uqlob_models.bootstrap import Bootstrap
 from uqlob_models.metrics import FloatArray as Floats
 from uqlob_pipeline.config.economics import FeeTier
-from uqlob_pipeline.economics.vocabulary import BPS, MARKOUTS, MUST_TRADE
+from uqlob_pipeline.economics.names import BPS, MARKOUTS, MUST_TRADE
 
 GROUP = ("split", "head", "gate", "policy", "latency_ms", "size")
 AMOUNTS = (

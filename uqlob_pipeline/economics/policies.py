@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from uqlob_pipeline.economics.book_walk import walk
 from uqlob_pipeline.economics.day_events import Clock, mid
 from uqlob_pipeline.economics.event_arrays import DayEvents, Floats, Ints
+from uqlob_pipeline.economics.names import BUY, SELL
 from uqlob_pipeline.economics.queue_fills import NOT_FILLED, rest
-from uqlob_pipeline.economics.vocabulary import BUY, SELL
 from uqlob_pipeline.market.kraken.book import ASK, BID
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 

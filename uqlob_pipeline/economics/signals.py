@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from uqlob_models.evaluation import CLASSIFICATION, REGRESSION, column, forecasts_of, rows_of
 from uqlob_models.metrics import DOWN, UP
-from uqlob_pipeline.economics.vocabulary import BUY, CALIBRATION, SELL, TEST
+from uqlob_pipeline.economics.names import BUY, CALIBRATION, SELL, TEST
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from uqlob_pipeline.config.economics import EconomicsSettings
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.economics.day_events import Clock, mid, read_day_events
 from uqlob_pipeline.economics.event_arrays import DayEvents
-from uqlob_pipeline.economics.policies import Executions, Orders, admit, maker, markouts, must_trade, taker
-from uqlob_pipeline.economics.signals import Signal, acting_rows, signals_of
-from uqlob_pipeline.economics.vocabulary import (
+from uqlob_pipeline.economics.names import (
     BPS,
     CALIBRATION,
     MAKER_CROSS,
@@ -32,6 +30,8 @@ from uqlob_pipeline.economics.vocabulary import (
     TAKER,
     TRADES,
 )
+from uqlob_pipeline.economics.policies import Executions, Orders, admit, maker, markouts, must_trade, taker
+from uqlob_pipeline.economics.signals import Signal, acting_rows, signals_of
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey

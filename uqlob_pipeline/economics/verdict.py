@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from uqlob_pipeline.config.economics import EconomicsSettings
-from uqlob_pipeline.economics.vocabulary import MUST_TRADE, TAKER, TEST
+from uqlob_pipeline.economics.names import MUST_TRADE, TAKER, TEST
 
 PAYS = "acting pays from"
 MINIMUM_FILLS = 20  # of the calibration half, to choose by their result

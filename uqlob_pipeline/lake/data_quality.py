@@ -14,7 +14,7 @@ from uqlob_pipeline.config.profile import BookSettings, Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import DamagedFile, verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake
-from uqlob_pipeline.lake.one_pass import once_per_pass
+from uqlob_pipeline.lake.pass_cache import once_per_pass
 from uqlob_pipeline.lake.provenance import Provenance, footer_size, value_in_footer
 from uqlob_pipeline.lake.table_registry import REGISTRY
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from uqlob_models.content_hash import CONTENT, DamagedContent, require_described, require_weights
-from uqlob_models.windows import damage
+from uqlob_models.window_store import damage
 from uqlob_pipeline.lake.dump_hashes import dump_damage
 from uqlob_pipeline.lake.file_hashes import SUFFIX, file_hash, recorded_hashes
 from uqlob_pipeline.lake.layout import DUMP_SUFFIXES, Lake

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from uqlob_pipeline.config.profile import check_symbol
-from uqlob_pipeline.lake.one_pass import once_per_pass
+from uqlob_pipeline.lake.pass_cache import once_per_pass
 from uqlob_pipeline.lake.store import StoreRefused, is_url
 
 if TYPE_CHECKING:

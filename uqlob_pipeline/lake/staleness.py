@@ -15,7 +15,7 @@ from uqlob_pipeline.lake.data_quality import quality_is_outdated, remedy, why_re
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
-from uqlob_pipeline.lake.one_pass import once_per_pass, one_pass
+from uqlob_pipeline.lake.pass_cache import once_per_pass, one_pass
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.study_keys import STUDY_ROWS, study_keys
 from uqlob_pipeline.lake.table import Input, Key, Table

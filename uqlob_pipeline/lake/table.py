@@ -8,7 +8,7 @@ from typing import Literal
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.layout import AssetDay, ModelKey, StudyKey
-from uqlob_pipeline.lake.one_pass import once_per_pass
+from uqlob_pipeline.lake.pass_cache import once_per_pass
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.warehouse import sql_version
 

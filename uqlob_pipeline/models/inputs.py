@@ -67,7 +67,7 @@ def load_windows(lake: Lake, profile: Profile, inputs: ModelInputs, log: LogFn |
     """The windows and labels of all the days gathered; missing window stores are built."""
     # Imported here to keep torch out of the code server.
     from uqlob_models.dataset import LabelledDay, load_dataset
-    from uqlob_models.windows import build_window_store
+    from uqlob_models.window_store import build_window_store
 
     days = inputs.every_day()
     labelled = []

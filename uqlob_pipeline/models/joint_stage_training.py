@@ -21,7 +21,7 @@ from uqlob_pipeline.models.stages import HISTORY, Stage, StageRecord, member_dir
 if TYPE_CHECKING:
     from uqlob_models.joint_dataset import JointDataset
     from uqlob_models.joint_model import JointEncoder, JointModel
-    from uqlob_models.outcomes import TrainingResult
+    from uqlob_models.training_result import TrainingResult
 
 JointObjective = Literal["encoder", "heads"]
 OnJointFinished = Callable[[list[StageRecord]], None]

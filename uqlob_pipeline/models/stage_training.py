@@ -16,23 +16,23 @@ from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.models.gated_evaluation import bootstrap
 from uqlob_pipeline.models.inputs import LogFn, load_windows
-from uqlob_pipeline.models.served_state import write_served_state
+from uqlob_pipeline.models.served_state_files import write_served_state
 from uqlob_pipeline.models.stages import (
     HISTORY,
     StagePlan,
     StageRecord,
     member_directories,
     publish,
-    training_lock,
     weights_version,
 )
+from uqlob_pipeline.models.training_lock import training_lock
 
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
     from uqlob_models.encoders import Encoder
     from uqlob_models.model import UqModel
-    from uqlob_models.outcomes import Progress, TrainingResult
     from uqlob_models.prediction import Encode
+    from uqlob_models.training_result import Progress, TrainingResult
 
 LOG_EVERY_S = 20.0
 OnEpoch = Callable[[dict[str, float], int], None]  # metrics of an epoch, number of the ensemble member

@@ -9,13 +9,10 @@ checkpoints.
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-from filelock import FileLock, Timeout
 
 from uqlob_models.config import Objective
 from uqlob_models.content_hash import weights_hash
@@ -25,7 +22,7 @@ from uqlob_pipeline.lake.file_hashes import damaged, file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.staleness import expected_provenance
-from uqlob_pipeline.models.inputs import LogFn, ModelInputs, gather_inputs
+from uqlob_pipeline.models.inputs import ModelInputs, gather_inputs
 
 Stage = Literal["encoder", "uq_regression", "uq_classification"]
 STAGES: tuple[Stage, ...] = ("encoder", "uq_regression", "uq_classification")
@@ -200,28 +197,3 @@ def weights_version(members: list[Path], hash_of: Callable[[Path], str] = conten
     """Of the best models of all members: changes when any of them does."""
     hashes = [hash_of(member / "weights.safetensors") for member in members]
     return hashes[0] if len(hashes) == 1 else hashlib.blake2b("".join(hashes).encode(), digest_size=12).hexdigest()
-
-
-@contextmanager
-def training_lock(lake: Lake, home: Path, log: LogFn) -> Iterator[None]:
-    """One training per model at a time: a second run waits, and then finds the work done. The lock ends with its process."""
-    if lake.local is not None:
-        with lake.local.lock(home.relative_to(lake.root).as_posix(), log):
-            lake.refresh()
-            lake.fetch(home)
-            try:
-                yield
-            finally:
-                lake.publish()
-        return
-    home.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(home / ".lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        log(f"another run is training in {home}; waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from uqlob_pipeline.economics.names import MUST_TRADE
 from uqlob_pipeline.economics.verdict import chosen_by_tier
-from uqlob_pipeline.economics.vocabulary import MUST_TRADE
 from uqlob_pipeline.report import figures
 from uqlob_pipeline.report.cells import Cell, Formatter, Heading, View, label, signed, two_places, whole
 from uqlob_pipeline.report.figures.style import HEAD_NAMES

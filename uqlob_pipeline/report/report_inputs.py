@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from uqlob_models.evaluation import HEADS, EvaluationTables
+from uqlob_pipeline.economics.names import ECONOMICS, TRADES
 from uqlob_pipeline.economics.verdict import chosen_by_tier
-from uqlob_pipeline.economics.vocabulary import ECONOMICS, TRADES
 from uqlob_pipeline.lake.data_quality import DataQuality
 from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey

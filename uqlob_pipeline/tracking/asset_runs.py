@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uqlob_pipeline.config.profile import Profile
-from uqlob_pipeline.economics.vocabulary import ECONOMICS, TRADES
+from uqlob_pipeline.economics.names import ECONOMICS, TRADES
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.models.evaluation_files import MULTIPLIER

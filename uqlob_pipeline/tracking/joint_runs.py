@@ -11,7 +11,8 @@ from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
 from uqlob_pipeline.models.joint_stages import TASKS, JointPlan, JointStage, joint_data_version, joint_name, trained_together
 from uqlob_pipeline.models.stage_training import ALREADY
-from uqlob_pipeline.models.stages import HEADS, HISTORY, OBJECTIVE, Stage, StagePlan, StageRecord, read_record, training_lock
+from uqlob_pipeline.models.stages import HEADS, HISTORY, OBJECTIVE, Stage, StagePlan, StageRecord, read_record
+from uqlob_pipeline.models.training_lock import training_lock
 from uqlob_pipeline.tracking.client import OUTBOX, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.tracking.model_registry import registered_name
 from uqlob_pipeline.tracking.origin import Origin

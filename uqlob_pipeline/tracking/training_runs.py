@@ -20,9 +20,9 @@ from uqlob_pipeline.models.stages import (
     StagePlan,
     StageRecord,
     member_prefix,
-    training_lock,
 )
 from uqlob_pipeline.models.training_figures import CONFUSION, CURVES, PARAMETERS
+from uqlob_pipeline.models.training_lock import training_lock
 from uqlob_pipeline.tracking.client import OUTBOX, TrackedRun, Tracking, now_ms
 from uqlob_pipeline.tracking.model_registry import registered_name
 from uqlob_pipeline.tracking.origin import Origin

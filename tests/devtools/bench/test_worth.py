@@ -12,7 +12,7 @@ from uqlob_pipeline.config.profile import PROFILES, load_profile
 from uqlob_pipeline.devtools.bench.interval_lakes import DONE, IntervalLake, profile_text
 from uqlob_pipeline.devtools.commands import app
 from uqlob_pipeline.economics.economic_evaluation import evaluate_trades
-from uqlob_pipeline.economics.vocabulary import MAKER_CROSS, MUST_TRADE, TAKER
+from uqlob_pipeline.economics.names import MAKER_CROSS, MUST_TRADE, TAKER
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 

@@ -30,12 +30,12 @@ from uqlob_pipeline.market.kraken.book import (
     LOTS,
     QUEUED_SEQ,
     add_order,
-    checksum,
     new_book,
     remove_order,
     reserve,
     set_level,
 )
+from uqlob_pipeline.market.kraken.checksum import checksum
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.ingest_report import IngestError
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from uqlob_pipeline.market.kraken.book import ASK, BID, NONE, add_order, checksum, new_book
+from uqlob_pipeline.market.kraken.book import ASK, BID, NONE, add_order, new_book
+from uqlob_pipeline.market.kraken.checksum import checksum
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 
 # Kraken's level-3 checksum guide: each price with the quantities of its queue, first come first.

@@ -16,7 +16,7 @@ from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.kraken.ingest import write_book_events
 from uqlob_pipeline.market.kraken.ingest_report import IngestReport
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.recording import Recording
 from uqlob_pipeline.market.recorder.settings import RecorderSettings
 
@@ -97,9 +97,9 @@ def quick(server: PracticeServer, lake: PracticeLake, **changes) -> RecorderSett
     )
 
 
-async def record_to_the_end(server: PracticeServer, settings: RecorderSettings, journal: Journal | None = None) -> Recording:
+async def record_to_the_end(server: PracticeServer, settings: RecorderSettings, event_log: EventLog | None = None) -> Recording:
     """Record until the market ends, and close as on SIGTERM."""
-    recording = Recording(settings, journal or Journal())
+    recording = Recording(settings, event_log or EventLog())
 
     async def stop_at_the_end() -> None:
         await server.finished.wait()

@@ -20,9 +20,9 @@ from uqlob_pipeline.market.recorder.book_feed import BookFeed
 from uqlob_pipeline.market.recorder.connection import Abandoned
 from uqlob_pipeline.market.recorder.credentials import SECRET, TokenError, TokenSource, sign
 from uqlob_pipeline.market.recorder.dump_file import DumpFile
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.feeds import BadMessage, spliced
-from uqlob_pipeline.market.recorder.journal import Journal
-from uqlob_pipeline.market.recorder.pacing import BackOff, RateLimiter, subscription_cost
+from uqlob_pipeline.market.recorder.rate_limits import BackOff, RateLimiter, subscription_cost
 from uqlob_pipeline.market.recorder.recording import Recording
 from uqlob_pipeline.market.recorder.settings import Endpoints, RecorderError, RecorderSettings
 
@@ -43,8 +43,8 @@ def test_a_token_is_reused_until_it_expires_and_never_logged():
     async def run():
         endpoint = TokenEndpoint()
         await endpoint.start()
-        journal = Journal(stream=logged)
-        source = TokenSource(RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=endpoint.address)), journal)
+        event_log = EventLog(stream=logged)
+        source = TokenSource(RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=endpoint.address)), event_log)
         first = await source.token()
         assert await source.token() == first
         source.expire()
@@ -55,7 +55,7 @@ def test_a_token_is_reused_until_it_expires_and_never_logged():
         source.expire()
         with pytest.raises(TokenError, match="WebSocket interface") as refused:
             await source.token()
-        journal.log("error", str(refused.value), token=second, secret=PRACTICE_SECRET)
+        event_log.log("error", str(refused.value), token=second, secret=PRACTICE_SECRET)
         await endpoint.stop()
         source.expire()
         with pytest.raises(TokenError, match="no token from"):
@@ -71,10 +71,10 @@ def test_a_token_is_reused_until_it_expires_and_never_logged():
 def test_the_error_of_missing_credentials_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.delenv(SECRET)
     with pytest.raises(RecorderError, match=r"set KRAKEN_API_SECRET.*--level2"):
-        Recording(RecorderSettings(("BTC-USD",), lake=tmp_path), Journal())
+        Recording(RecorderSettings(("BTC-USD",), lake=tmp_path), EventLog())
     monkeypatch.setenv(SECRET, "not base 64!")
     with pytest.raises(RecorderError, match="not base 64") as refused:
-        Recording(RecorderSettings(("BTC-USD",), lake=tmp_path), Journal())
+        Recording(RecorderSettings(("BTC-USD",), lake=tmp_path), EventLog())
     assert "not base 64!" not in str(refused.value)
 
 
@@ -150,7 +150,7 @@ def test_symbols_that_kraken_does_not_serve_end_the_recording(level3_market, pra
 
     async def run():
         async with PracticeServer(level3_market) as server:
-            recording = Recording(quick(server, lake, symbols=("XYZ-USD",)), Journal())
+            recording = Recording(quick(server, lake, symbols=("XYZ-USD",)), EventLog())
             await asyncio.wait_for(recording.run(), 60)
 
     with pytest.raises(RecorderError, match="Currency pair not supported XYZ/USD"):
@@ -162,7 +162,7 @@ def test_a_garbled_frame_without_a_symbol_restarts_every_symbol(level3_market, p
 
     async def run():
         async with PracticeServer(level3_market, rate=2000.0) as server:
-            recording = Recording(quick(server, lake), Journal())
+            recording = Recording(quick(server, lake), EventLog())
 
             async def garble():
                 while server.position < 1500:
@@ -268,7 +268,7 @@ class Unconnected:
 
     def __init__(self, root, level2: bool = True) -> None:
         settings = RecorderSettings(("BTC-USD", "ETH-USD"), depth=10, level2=level2, lake=root)
-        self.recording = Recording(settings, Journal(stream=io.StringIO()))
+        self.recording = Recording(settings, EventLog(stream=io.StringIO()))
         self.connection = self.recording.connections[0]
 
     def receive(self, message) -> None:

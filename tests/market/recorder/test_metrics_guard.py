@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.prometheus import serve_metrics
 from uqlob_pipeline.market.recorder.recording import Recording
 from uqlob_pipeline.market.recorder.settings import RecorderError, RecorderSettings
@@ -19,7 +19,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         free = probe.getsockname()[1]
-    recording = Recording(RecorderSettings(("BTC-USD",), level2=True, lake=tmp_path, depth=10), Journal())
+    recording = Recording(RecorderSettings(("BTC-USD",), level2=True, lake=tmp_path, depth=10), EventLog())
     server = serve_metrics(recording, free)
     yield free
     with pytest.raises(RecorderError, match=f"--metrics-port {free}"):

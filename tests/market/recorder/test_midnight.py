@@ -14,8 +14,8 @@ from uqlob_pipeline.market.kraken.running_book import RunningBook
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS, far_ahead
 from uqlob_pipeline.market.kraken.wire import parse_message, time_text
 from uqlob_pipeline.market.recorder.book_feed import BookFeed
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.feeds import BadMessage
-from uqlob_pipeline.market.recorder.journal import Journal
 from uqlob_pipeline.market.recorder.recording import QUIET_NS, Recording
 from uqlob_pipeline.market.recorder.trade_feed import TradeFeed
 
@@ -77,7 +77,7 @@ def test_a_quiet_symbol_gets_its_days_file_too(level3_market, practice_lake):
 
     async def run():
         async with PracticeServer(level3_market, wait_for=9) as server:
-            recording = Recording(quick(server, lake), Journal())
+            recording = Recording(quick(server, lake), EventLog())
             for book in recording.books:
                 book.receive(opening[book.symbol].line, parse_message(opening[book.symbol].line), 1)
             busy, quiet = recording.books

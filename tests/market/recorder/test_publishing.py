@@ -22,7 +22,7 @@ from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.shared_lake import open_lake
 from uqlob_pipeline.lake.store import Store
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.publishing import Publisher
 from uqlob_pipeline.market.recorder.recording import Recording
 from uqlob_pipeline.market.recorder.settings import RecorderError
@@ -53,7 +53,7 @@ def recorded(root: Path, content: bytes, name: str = NAME) -> Path:
 def publish(url: str, root: Path, *more: Path) -> str:
     """A recorder that starts, finds what was left in its lake, and ends; its log."""
     log = io.StringIO()
-    publisher = Publisher(url, Lake(root), Journal(stream=log), every_s=60.0)
+    publisher = Publisher(url, Lake(root), EventLog(stream=log), every_s=60.0)
     publisher.start([root / FOLDER, root / "raw" / "instrument"])
     publisher.add(more)
     publisher.close(60.0)
@@ -109,7 +109,7 @@ def test_a_list_of_instruments_that_grew_replaces_the_former_one(url: str, tmp_p
 
 def test_an_address_that_names_no_store_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(RecorderError, match="--publish: ftp://x names no store"):
-        Publisher("ftp://x", Lake(tmp_path), Journal(), every_s=60.0)
+        Publisher("ftp://x", Lake(tmp_path), EventLog(), every_s=60.0)
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def away(server: ObjectServer) -> Iterator[None]:
 def test_a_store_that_is_away_loses_nothing(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_store, "RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)})
     url, log = server.new_bucket(), io.StringIO()
-    publisher = Publisher(url, Lake(tmp_path), Journal(stream=log), every_s=0.1)
+    publisher = Publisher(url, Lake(tmp_path), EventLog(stream=log), every_s=0.1)
     recorded(tmp_path, b"a day")
     with away(server):
         publisher.start([tmp_path / FOLDER])
@@ -138,7 +138,7 @@ def test_a_store_that_is_away_loses_nothing(server: ObjectServer, tmp_path: Path
 def test_a_recorder_that_ends_does_not_wait_for_a_store_that_is_away(server: ObjectServer, tmp_path: Path) -> None:
     url, log = server.new_bucket(), io.StringIO()
     recorded(tmp_path, b"a day")
-    publisher = Publisher(url, Lake(tmp_path), Journal(stream=log), every_s=60.0)
+    publisher = Publisher(url, Lake(tmp_path), EventLog(stream=log), every_s=60.0)
     with away(server):
         publisher.start([tmp_path / FOLDER])
         started = time.monotonic()
@@ -155,7 +155,7 @@ def test_the_file_of_a_day_is_published_after_midnight_while_recording_goes_on(l
 
     async def run() -> set[str]:
         async with PracticeServer(late) as server:
-            recording = Recording(quick(server, lake, publish=url, publish_seconds=0.2), Journal())
+            recording = Recording(quick(server, lake, publish=url, publish_seconds=0.2), EventLog())
             published: set[str] = set()
 
             async def stop_once_published() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.market.recorder.command import record
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.prometheus import RecordingCollector
 from uqlob_pipeline.market.recorder.status_display import StatusBoard, status_line, status_table
 
@@ -78,7 +78,7 @@ def test_the_status_agrees_with_the_counters(level2_market, practice_lake):
 
     async def watch():
         async with PracticeServer(level2_market) as server:
-            recording = await record_to_the_end(server, quick(server, lake), Journal("json"))
+            recording = await record_to_the_end(server, quick(server, lake), EventLog("json"))
             board = StatusBoard(recording)
             return recording, board.read(), board.read()
 

@@ -12,7 +12,7 @@ import pytest
 
 from uqlob_pipeline.devtools.practice_server.server import PracticeServer
 from uqlob_pipeline.market.recorder.credentials import TokenError, TokenSource
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.recording import Recording
 from uqlob_pipeline.market.recorder.settings import Endpoints, RecorderSettings
 
@@ -83,7 +83,7 @@ async def drip(writer: asyncio.StreamWriter) -> None:
 
 
 def source_of(rest: str, **changes: object) -> TokenSource:
-    return TokenSource(RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=rest), **changes), Journal())  # type: ignore[arg-type]
+    return TokenSource(RecorderSettings(("BTC-USD",), endpoints=Endpoints(rest=rest), **changes), EventLog())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -135,7 +135,7 @@ def test_the_other_connections_record_on_while_no_token_comes(answer, level3_mar
         respond = drip if answer == "drip feed" else fixed(ANSWERS[answer])
         async with PracticeServer(level3_market, rate=None) as server, endpoint(respond) as (address, _):
             settings = quick(server, lake, endpoints=replace(server.endpoints, rest=address), token_request_seconds=0.3)
-            recording = Recording(settings, Journal(stream=open("/dev/null", "w")))  # noqa: SIM115
+            recording = Recording(settings, EventLog(stream=open("/dev/null", "w")))  # noqa: SIM115
             public, level3 = (connection.statistics for connection in recording.connections)
 
             async def stop_after_three_failures() -> None:
@@ -146,7 +146,7 @@ def test_the_other_connections_record_on_while_no_token_comes(answer, level3_mar
                 await asyncio.Event().wait()
 
             await asyncio.wait_for(recording.run(stop_after_three_failures()), 60)
-            recording.journal.stream.close()
+            recording.event_log.stream.close()
             return public, level3
 
     public, level3 = asyncio.run(run())

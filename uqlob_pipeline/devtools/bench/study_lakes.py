@@ -153,7 +153,7 @@ def make_rows(market: StudyMarket, training_seed: int, progress: Progress) -> li
 
     Nothing of the result is logged: a judgement looks once, at the end.
     """
-    from uqlob_models.outcomes import TrainingInterrupted
+    from uqlob_models.training_result import TrainingInterrupted
     from uqlob_pipeline.models.study.rows import why_row_stale, write_study_row
 
     one_thread()

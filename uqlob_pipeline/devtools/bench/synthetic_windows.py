@@ -6,7 +6,7 @@ import numpy as np
 
 from uqlob_models.dataset import NANOSECONDS, WindowDataset
 from uqlob_models.metrics import class_of
-from uqlob_models.windows import WindowStore
+from uqlob_models.window_store import WindowStore
 
 
 def synthetic_windows(windows: int = 1600, length: int = 512, seed: int = 0, horizon_s: int = 5) -> WindowDataset:

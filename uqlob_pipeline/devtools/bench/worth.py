@@ -72,8 +72,8 @@ def _ways(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[di
 def _tiers(lakes: list[IntervalLake], profile: Profile, key: ModelKey) -> list[dict[str, Any]]:
     """After fees: at each tier, the test orders of what each lake's calibration half chose there."""
     from uqlob_pipeline.economics.economic_evaluation import evaluate_trades
+    from uqlob_pipeline.economics.names import ECONOMICS
     from uqlob_pipeline.economics.verdict import chosen_by_tier, own_rows
-    from uqlob_pipeline.economics.vocabulary import ECONOMICS
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.models.evaluation_files import read_whole
 
@@ -107,7 +107,7 @@ def orders_of_test_days(lake: IntervalLake, profile: Profile, key: ModelKey, num
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from uqlob_pipeline.economics.vocabulary import TEST, TRADES
+    from uqlob_pipeline.economics.names import TEST, TRADES
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.models.evaluation_files import read_whole
 
@@ -138,7 +138,7 @@ def relabelled(orders: pa.Table, way: dict[str, Any]) -> pa.Table:
 
 def markdown(figures: dict[str, list[dict[str, Any]]]) -> str:
     """The two tables as they stand in the documents."""
-    from uqlob_pipeline.economics.vocabulary import MUST_TRADE
+    from uqlob_pipeline.economics.names import MUST_TRADE
 
     lines = [
         "| model | head | gate | policy | orders | filled | before fees, bps | break-even fee, bps | foresight | random side "

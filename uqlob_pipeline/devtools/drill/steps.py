@@ -96,7 +96,7 @@ def record_frames(lake: Lake, profile: Profile, cuts: tuple[int, ...] = ()) -> i
     """
     from uqlob_pipeline.market.recorder.book_feed import BookFeed
     from uqlob_pipeline.market.recorder.connection import Abandoned, Connection
-    from uqlob_pipeline.market.recorder.journal import Journal
+    from uqlob_pipeline.market.recorder.event_log import EventLog
     from uqlob_pipeline.market.recorder.rejected import RejectedLines
     from uqlob_pipeline.market.recorder.settings import RecorderSettings
 
@@ -108,7 +108,7 @@ def record_frames(lake: Lake, profile: Profile, cuts: tuple[int, ...] = ()) -> i
 
     async def receive() -> None:
         settings = RecorderSettings((SYMBOL,), lake=lake.root)
-        connection = Connection("drill", "wss://localhost", [feed], settings, Journal(stream=io.StringIO()), rejected)
+        connection = Connection("drill", "wss://localhost", [feed], settings, EventLog(stream=io.StringIO()), rejected)
         connection.subscriptions.begin()
         for number, frame in enumerate((lake.root.parent / CAPTURE).read_bytes().splitlines()):
             if number in cuts:

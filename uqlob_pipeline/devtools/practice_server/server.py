@@ -20,7 +20,7 @@ from uqlob_pipeline.devtools.practice_server.replayed_market import MarketLine, 
 from uqlob_pipeline.devtools.practice_server.token_endpoint import TokenEndpoint
 from uqlob_pipeline.market.kraken.running_book import RunningBook
 from uqlob_pipeline.market.kraken.wire import parse_message
-from uqlob_pipeline.market.recorder.pacing import subscription_cost
+from uqlob_pipeline.market.recorder.rate_limits import subscription_cost
 from uqlob_pipeline.market.recorder.settings import Endpoints
 
 MAX_BUFFERED = 1 << 20

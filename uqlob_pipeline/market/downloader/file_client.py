@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from uqlob_pipeline.market.kraken.dump_reader import compression_of, read_prefix
-from uqlob_pipeline.market.recorder.pacing import BackOff
+from uqlob_pipeline.market.recorder.rate_limits import BackOff
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 LONGEST_ASKED_WAIT_S = 600.0  # of a server's Retry-After

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from uqlob_pipeline.market.kraken.checksum import CHECKSUM_LEVELS, CRC_START, crc_digits, crc_finish
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline
 
 BID, ASK = 0, 1
@@ -290,23 +289,3 @@ def cut_to_depth(book: Book, depth: int) -> None:
         for i in range(depth):
             for field in range(4):
                 levels[side, i, field] = levels[side, i + excess, field]
-
-
-@njit_in_place
-def checksum(book: Book, units_per_tick: int) -> np.uint32:
-    """Kraken's CRC32 over the ten best levels: asks, then bids, each from the best."""
-    levels, orders = book.levels, book.orders
-    crc = CRC_START
-    for side in (ASK, BID):
-        n = book.size[side]
-        for position in range(n - 1, max(n - 1 - CHECKSUM_LEVELS, -1), -1):
-            units = sort_key(side, levels[side, position, SORT_KEY]) * units_per_tick
-            slot = levels[side, position, HEAD]
-            if slot == NONE:
-                crc = crc_digits(crc, units)
-                crc = crc_digits(crc, levels[side, position, LEVEL_LOTS])
-            while slot != NONE:
-                crc = crc_digits(crc, units)
-                crc = crc_digits(crc, orders[slot, LOTS])
-                slot = orders[slot, AFTER]
-    return crc_finish(crc)

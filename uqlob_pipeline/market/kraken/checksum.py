@@ -3,11 +3,12 @@
 The input is, for each level (level 3: each order in queue order), asks ascending then bids descending, the price and
 the quantity as decimal digits without the point and without leading zeros. In integers that is
 `str(price_units) + str(lots)` with price_units = price * 10^price_precision and lots = quantity * 10^qty_precision.
-`book.checksum` walks the levels of a book.
+`crc_digits` adds one number; `checksum` walks the ten best levels of a book.
 """
 
 import numpy as np
 
+from uqlob_pipeline.market.kraken.book import AFTER, ASK, BID, HEAD, LEVEL_LOTS, LOTS, NONE, SORT_KEY, Book, sort_key
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 
 CHECKSUM_LEVELS = 10
@@ -54,3 +55,23 @@ def crc_digits(crc: np.uint32, value: np.int64) -> np.uint32:
 @njit_in_place
 def crc_finish(crc: np.uint32) -> np.uint32:
     return crc ^ np.uint32(0xFFFFFFFF)
+
+
+@njit_in_place
+def checksum(book: Book, units_per_tick: int) -> np.uint32:
+    """Kraken's CRC32 over the ten best levels: asks, then bids, each from the best."""
+    levels, orders = book.levels, book.orders
+    crc = CRC_START
+    for side in (ASK, BID):
+        n = book.size[side]
+        for position in range(n - 1, max(n - 1 - CHECKSUM_LEVELS, -1), -1):
+            units = sort_key(side, levels[side, position, SORT_KEY]) * units_per_tick
+            slot = levels[side, position, HEAD]
+            if slot == NONE:
+                crc = crc_digits(crc, units)
+                crc = crc_digits(crc, levels[side, position, LEVEL_LOTS])
+            while slot != NONE:
+                crc = crc_digits(crc, units)
+                crc = crc_digits(crc, orders[slot, LOTS])
+                slot = orders[slot, AFTER]
+    return crc_finish(crc)

@@ -16,13 +16,13 @@ from uqlob_pipeline.market.kraken.book import (
     SORT_KEY,
     Book,
     add_order,
-    checksum,
     clear,
     cut_to_depth,
     find_order,
     remove_order,
     set_level,
 )
+from uqlob_pipeline.market.kraken.checksum import checksum
 from uqlob_pipeline.market.kraken.codes import EXECUTION, SNAPSHOT, UPDATE
 from uqlob_pipeline.market.kraken.message_events import apply_levels, apply_orders, last_seq
 from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place, njit_inline

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from uqlob_pipeline.market.recorder.journal import Journal
+    from uqlob_pipeline.market.recorder.event_log import EventLog
     from uqlob_pipeline.market.recorder.settings import RecorderSettings
 
 
@@ -64,10 +64,10 @@ def record(
     # Imported here so that other commands start fast; likewise below.
     from uqlob_pipeline.lake.layout import Lake
     from uqlob_pipeline.lake.store import StoreRefused
-    from uqlob_pipeline.market.recorder.journal import Journal
+    from uqlob_pipeline.market.recorder.event_log import EventLog
     from uqlob_pipeline.market.recorder.settings import Endpoints, RecorderError, RecorderSettings
 
-    journal = Journal(log.value)
+    event_log = EventLog(log.value)
     try:
         settings = RecorderSettings(
             symbols=tuple(name.strip().upper().replace("/", "-") for name in symbols.split(",") if name.strip()),
@@ -79,24 +79,24 @@ def record(
             silence_seconds=silence_seconds,
             publish=publish,
         )
-        asyncio.run(_record(settings, journal, metrics_port, status_every))
+        asyncio.run(_record(settings, event_log, metrics_port, status_every))
     except StoreRefused as error:
         typer.echo(f"uqlob record: {error} with --out, and the store with --publish", err=True)
         raise typer.Exit(1) from None
     except RecorderError as error:
-        typer.echo(journal.redact(f"uqlob record: {error}"), err=True)
+        typer.echo(event_log.redact(f"uqlob record: {error}"), err=True)
         raise typer.Exit(1) from None
 
 
-async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port: int, status_every: float | None) -> None:
+async def _record(settings: "RecorderSettings", event_log: "EventLog", metrics_port: int, status_every: float | None) -> None:
     from uqlob_pipeline.market.recorder.recording import Recording
     from uqlob_pipeline.market.recorder.status_display import StatusBoard, show_status, status_display
 
-    recording = Recording(settings, journal)
+    recording = Recording(settings, event_log)
     loop = asyncio.get_running_loop()
 
     def stop(received: signal.Signals) -> None:
-        journal.log("info", "closing the files", signal=received.name)
+        event_log.log("info", "closing the files", signal=received.name)
         recording.stop()
         loop.remove_signal_handler(received)  # a second signal ends the process at once
 
@@ -108,7 +108,7 @@ async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port
             from uqlob_pipeline.market.recorder.prometheus import serve_metrics
 
             server = serve_metrics(recording, metrics_port)
-        with status_display(journal) as (show, every):
+        with status_display(event_log) as (show, every):
             await recording.run(show_status(recording, show, status_every or every))
     finally:
         recording.close()
@@ -116,7 +116,7 @@ async def _record(settings: "RecorderSettings", journal: "Journal", metrics_port
             server.shutdown()
             server.server_close()
     rows = StatusBoard(recording).read()
-    journal.log(
+    event_log.log(
         "info",
         "ended",
         seconds=round(time.monotonic() - recording.started, 1),

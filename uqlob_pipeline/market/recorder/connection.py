@@ -14,9 +14,9 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from uqlob_pipeline.market.kraken.wire import MAX_LINE_BYTES, parse_message
 from uqlob_pipeline.market.recorder.credentials import TokenError, TokenSource
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.feeds import BadMessage, Feed
-from uqlob_pipeline.market.recorder.journal import Journal
-from uqlob_pipeline.market.recorder.pacing import BackOff
+from uqlob_pipeline.market.recorder.rate_limits import BackOff
 from uqlob_pipeline.market.recorder.rejected import RejectedLines
 from uqlob_pipeline.market.recorder.settings import RecorderSettings
 from uqlob_pipeline.market.recorder.statistics import ConnectionStatistics
@@ -43,12 +43,12 @@ class Connection:
         address: str,
         feeds: Iterable[Feed],
         settings: RecorderSettings,
-        journal: Journal,
+        event_log: EventLog,
         rejected: RejectedLines,
         tokens: TokenSource | None = None,
     ) -> None:
         self.name, self.address, self.settings = name, address, settings
-        self.journal, self.rejected, self.tokens = journal, rejected, tokens
+        self.event_log, self.rejected, self.tokens = event_log, rejected, tokens
         self.statistics = ConnectionStatistics(name)
         self.subscriptions = Subscriptions(feeds, settings, self.statistics, tokens, self._log)
         self._last_received = 0.0
@@ -192,4 +192,4 @@ class Connection:
         self._log("warning", "gap", **log_fields(feed), reason=reason, detail=detail, retry_in_s=round(wait, 2))
 
     def _log(self, level: Any, incident: str, **fields: Any) -> None:
-        self.journal.log(level, incident, connection=self.name, **fields)
+        self.event_log.log(level, incident, connection=self.name, **fields)

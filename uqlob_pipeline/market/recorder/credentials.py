@@ -9,7 +9,7 @@ import os
 import time
 import urllib.parse
 
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.settings import RecorderError, RecorderSettings
 from uqlob_pipeline.market.recorder.token_request import BAD_ANSWER, post_form
 
@@ -31,21 +31,21 @@ def sign(path: str, nonce: str, body: str, secret: bytes) -> str:
 class TokenSource:
     """Fetches tokens and reuses the last one while Kraken accepts it for a subscription."""
 
-    def __init__(self, settings: RecorderSettings, journal: Journal) -> None:
+    def __init__(self, settings: RecorderSettings, event_log: EventLog) -> None:
         missing = [name for name in (KEY, SECRET) if not os.environ.get(name)]
         if missing:
             raise RecorderError(
                 f"level 3 needs a Kraken API key with the permission 'WebSocket interface': set {' and '.join(missing)} "
                 f"in the environment, or record level 2 with --level2, which needs no key"
             )
-        self.settings, self.journal = settings, journal
+        self.settings, self.event_log = settings, event_log
         self._key = os.environ[KEY]
         try:
             self._secret = base64.b64decode(os.environ[SECRET], validate=True)
         except binascii.Error:
             raise RecorderError(f"{SECRET} is not base 64: copy the complete private key as Kraken shows it") from None
-        journal.hide(self._key)
-        journal.hide(os.environ[SECRET])
+        event_log.hide(self._key)
+        event_log.hide(os.environ[SECRET])
         self._token, self._fetched = "", -float("inf")
         self._nonce = 0
         self._fetching = asyncio.Lock()
@@ -56,8 +56,8 @@ class TokenSource:
             if not self._token or time.monotonic() - self._fetched > self.settings.token_seconds:
                 fetched = time.monotonic()
                 token = await self._fetch()
-                self.journal.hide(token)
-                self.journal.unhide(self._token)
+                self.event_log.hide(token)
+                self.event_log.unhide(self._token)
                 self._token, self._fetched = token, fetched
                 self.fetches += 1
             return self._token

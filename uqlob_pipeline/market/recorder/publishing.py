@@ -13,7 +13,7 @@ from uqlob_pipeline.lake.layout import DUMP_SUFFIXES, Lake
 from uqlob_pipeline.lake.open_store import connect_store, require_conditional_writes
 from uqlob_pipeline.lake.published_dumps import hash_in_store, record_key, record_of
 from uqlob_pipeline.lake.store import StoreRefused
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.settings import RecorderError
 
 GROWING = "raw/instrument/"  # published after each line, and not when they are closed
@@ -24,12 +24,12 @@ State = tuple[int, int]
 class Publisher:
     """The files that wait to be published, and the thread that does it."""
 
-    def __init__(self, url: str, lake: Lake, journal: Journal, every_s: float) -> None:
+    def __init__(self, url: str, lake: Lake, event_log: EventLog, every_s: float) -> None:
         try:
             self.store = connect_store(url)
         except StoreRefused as error:
             raise RecorderError(f"--publish: {error}") from error
-        self._lake, self._journal, self._every_s = lake, journal, every_s
+        self._lake, self._event_log, self._every_s = lake, event_log, every_s
         self._waiting: dict[Path, None] = {}
         self._published: dict[Path, State] = {}
         self._changed, self._ended = threading.Lock(), threading.Event()
@@ -56,7 +56,7 @@ class Publisher:
         if self._thread.is_alive():
             self._thread.join(seconds)
         if self._waiting:
-            self._journal.log(
+            self._event_log.log(
                 "warning", "closed files are not published", files=self.waiting, next="a recorder with --publish publishes them"
             )
 
@@ -72,7 +72,7 @@ class Publisher:
             try:
                 self._publish(path)
             except Exception as error:  # whatever it is, recording goes on and the file waits
-                self._journal.log(
+                self._event_log.log(
                     "warning",
                     "not published yet",
                     files=self.waiting,
@@ -101,7 +101,7 @@ class Publisher:
                 stored = self.store.publish(path, key)
                 if _state(path) == state:  # else it grew meanwhile: `add` sees that
                     self.store.write(record_key(key), record_of(stored, digest))
-                self._journal.log("info", "published", file=key, bytes=stored.size)
+                self._event_log.log("info", "published", file=key, bytes=stored.size)
         self._published[path] = state
 
 

@@ -13,9 +13,9 @@ from uqlob_pipeline.market.recorder.book_feed import BookFeed
 from uqlob_pipeline.market.recorder.connection import Connection
 from uqlob_pipeline.market.recorder.credentials import TokenSource
 from uqlob_pipeline.market.recorder.dump_file import DayFiles, sync
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.feeds import Feed
 from uqlob_pipeline.market.recorder.instruments import InstrumentFeed
-from uqlob_pipeline.market.recorder.journal import Journal
 from uqlob_pipeline.market.recorder.rejected import RejectedLines
 from uqlob_pipeline.market.recorder.settings import RecorderError, RecorderSettings
 from uqlob_pipeline.market.recorder.statistics import FeedStatistics
@@ -32,11 +32,11 @@ PUBLISH_AT_END_SECONDS = 15.0  # systemd waits 30 seconds; what is left then, th
 class Recording:
     """One `uqlob record`. `run` ends after `stop`, or with a permanent error."""
 
-    def __init__(self, settings: RecorderSettings, journal: Journal) -> None:
-        self.settings, self.journal = settings, journal
+    def __init__(self, settings: RecorderSettings, event_log: EventLog) -> None:
+        self.settings, self.event_log = settings, event_log
         self.lake = Lake(settings.lake)
         self.rejected = RejectedLines(self.lake.root)
-        self.tokens = None if settings.level2 else TokenSource(settings, journal)
+        self.tokens = None if settings.level2 else TokenSource(settings, event_log)
         self.publisher = self._publisher()
         precisions: dict[str, tuple[int, int]] = {}
         with contextlib.ExitStack() as opened:
@@ -64,7 +64,7 @@ class Recording:
             from uqlob_pipeline.market.recorder.publishing import Publisher
         except ImportError as error:
             raise RecorderError(f"--publish: {error}. Install its packages: pip install obstore psutil") from error
-        return Publisher(self.settings.publish, self.lake, self.journal, self.settings.publish_seconds)
+        return Publisher(self.settings.publish, self.lake, self.event_log, self.settings.publish_seconds)
 
     def _connections(self) -> Iterator[Connection]:
         """Distribute the symbols. Level 2 and trades share the public connections; level 3 has its own endpoint."""
@@ -81,7 +81,7 @@ class Recording:
                 yield self._connection(f"level3-{number}", settings.endpoints.level3, [*books], self.tokens)
 
     def _connection(self, name: str, address: str, feeds: list[Feed], tokens: TokenSource | None) -> Connection:
-        return Connection(name, address, feeds, self.settings, self.journal, self.rejected, tokens)
+        return Connection(name, address, feeds, self.settings, self.event_log, self.rejected, tokens)
 
     def _announce_precisions(self) -> None:
         for book in self.books:

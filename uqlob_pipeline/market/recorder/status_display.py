@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from uqlob_pipeline.market.recorder.journal import Journal
+from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.recording import Recording
 
 
@@ -103,13 +103,13 @@ def status_table(rows: list[SymbolStatus], seconds: float) -> Any:
 
 
 @contextmanager
-def status_display(journal: Journal) -> Iterator[tuple[Callable[[list[SymbolStatus], float], None], float]]:
+def status_display(event_log: EventLog) -> Iterator[tuple[Callable[[list[SymbolStatus], float], None], float]]:
     """A function that shows a status, and the default seconds between two calls."""
-    if journal.style == "json":
+    if event_log.style == "json":
 
         def as_json(rows: list[SymbolStatus], seconds: float) -> None:
             symbols = {row.symbol: {name: _short(value) for name, value in vars(row).items() if name != "symbol"} for row in rows}
-            journal.log("info", "status", seconds=round(seconds), symbols=symbols)
+            event_log.log("info", "status", seconds=round(seconds), symbols=symbols)
 
         yield as_json, 10.0
     elif sys.stderr.isatty():
@@ -119,7 +119,7 @@ def status_display(journal: Journal) -> Iterator[tuple[Callable[[list[SymbolStat
         with Live(console=Console(stderr=True), auto_refresh=False) as live:
             yield lambda rows, seconds: live.update(status_table(rows, seconds), refresh=True), 1.0
     else:
-        yield lambda rows, seconds: journal.log("info", status_line(rows, seconds)), 60.0
+        yield lambda rows, seconds: event_log.log("info", status_line(rows, seconds)), 60.0
 
 
 def _short(value: Any) -> Any:

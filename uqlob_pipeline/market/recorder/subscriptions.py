@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection
 
 from uqlob_pipeline.market.recorder.credentials import TokenError, TokenSource
 from uqlob_pipeline.market.recorder.feeds import Feed
-from uqlob_pipeline.market.recorder.pacing import BackOff, RateLimiter, subscription_cost
+from uqlob_pipeline.market.recorder.rate_limits import BackOff, RateLimiter, subscription_cost
 from uqlob_pipeline.market.recorder.settings import RecorderSettings
 from uqlob_pipeline.market.recorder.statistics import ConnectionStatistics
 

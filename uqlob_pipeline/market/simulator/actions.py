@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from uqlob_pipeline.market.simulator.dynamics import Dynamics
 from uqlob_pipeline.market.simulator.feed import (
     ADD,
     DELETE,
@@ -46,7 +47,7 @@ from uqlob_pipeline.market.simulator.ladder import (
     remove,
     resize,
 )
-from uqlob_pipeline.market.simulator.latent import LOG_VOLATILITY, PRESSURE, Dynamics
+from uqlob_pipeline.market.simulator.latent import LOG_VOLATILITY, PRESSURE
 from uqlob_pipeline.market.simulator.randomness import exponential, normal, uniform
 from uqlob_pipeline.market.simulator.trade_lines import put_trades
 

@@ -1,9 +1,9 @@
-"""From a symbol and settings to the constants of its market, and the opening price of a day."""
+"""The constants of the simulated market's motion, from a symbol and settings, and the opening price of a day."""
 
 import datetime as dt
 import math
+from typing import NamedTuple
 
-from uqlob_pipeline.market.simulator.latent import Dynamics
 from uqlob_pipeline.market.simulator.market_settings import MarketSettings
 from uqlob_pipeline.market.simulator.randomness import seed_number
 from uqlob_pipeline.market.simulator.symbol_specs import SymbolSpec
@@ -11,6 +11,55 @@ from uqlob_pipeline.market.simulator.symbol_specs import SymbolSpec
 WINDOW_EVENTS = 512
 FASTEST = 156.0  # events per second of the busiest symbol
 DAILY_STEP = 0.008  # standard deviation of the opening price's log from one day to the next
+
+
+class Dynamics(NamedTuple):
+    """Every constant of the market's motion; distances in cells, times in seconds."""
+
+    base_rate: float  # actions per second that nothing excites
+    branching: float
+    excitation_decay: float
+    simultaneous: float  # share of actions at the very time of the one before
+    joined: float  # share of those that also share its message
+    market_share: float  # share of actions that are market orders
+    modify_share: float
+    amend_share: float
+    target_orders: float
+    signal: float
+    regime: float
+    market_tilt: float  # of market-order signs by the pressure
+    metaorder_tilt: float  # of market-order signs by the metaorder
+    add_tilt: float
+    cancel_tilt: float
+    size_tilt: float
+    pressure_seconds: float
+    pressure_sd: float
+    pressure_gain: float  # tilt of a repricing's sign at a pressure of one
+    pressure_relief: float  # share of its own trend that a repricing takes back
+    metaorder_seconds: float
+    metaorder_on: float  # share of the time
+    volatility_seconds: float
+    volatility_sd: float
+    intraday: float  # amplitude of the intraday shape
+    regime_seconds: float
+    regime_log2: float  # the slow regime divides or multiplies repricings by two to this power
+    regime_gain: float  # the share by which the slow regime weakens or strengthens the pressure's tilt of repricings
+    frozen_share: float
+    frozen_seconds: float
+    frozen_activity: float  # factor of the arrival rate while frozen: orders join and leave queues that stand
+    repricing_rate: float  # per second while not frozen
+    repricing_scale: float  # cells
+    repricing_tail: float  # standard deviation of the log of a repricing's size around its half-normal core
+    repricing_step: int  # half cells: 2 keeps the spread's parity
+    burst: float  # excitation after a repricing, in units of base_rate
+    informed: float  # share of repricings that begin with a market order
+    narrow_spread: int  # cells
+    extra_spread: float  # mean cells above the narrowest
+    touch_distance: float
+    deep_share: float
+    median_lots: float
+    minimum_lots: float
+    size_sd: float
 
 
 def dynamics_for(spec: SymbolSpec, settings: MarketSettings, opening_cell: float) -> Dynamics:

@@ -11,6 +11,7 @@ from uqlob_pipeline.market.simulator.actions import (
     market_order,
     modify_somewhere,
 )
+from uqlob_pipeline.market.simulator.dynamics import Dynamics
 from uqlob_pipeline.market.simulator.feed import EVENTS_HELD, KEPT_HELD, LINES, SENT_EVENTS, USED
 from uqlob_pipeline.market.simulator.ladder import (
     ASK,
@@ -34,7 +35,6 @@ from uqlob_pipeline.market.simulator.latent import (
     METAORDER,
     PRESSURE,
     SAMPLE_NS,
-    Dynamics,
     advance_latent,
     price_impact,
 )

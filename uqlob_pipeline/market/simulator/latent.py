@@ -14,11 +14,10 @@ The mid-price moves at repricings only. This module decides when one happens and
   a few repricings, which say little about either; the outcomes of recent windows have seen many.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
+from uqlob_pipeline.market.simulator.dynamics import Dynamics
 from uqlob_pipeline.market.simulator.randomness import normal, uniform
 
 LATENT_STEP_NS = 20_000_000
@@ -29,55 +28,6 @@ DAY_NS = 86_400_000_000_000
 EXCITATION, LOG_VOLATILITY, ACTIVITY, FROZEN, PRESSURE, METAORDER, REGIME_STATE, REGIME = range(8)
 STATE_SIZE = 8
 LATENT_COLUMNS = ("ts", "mid_ticks", "pressure", "metaorder", "log_volatility", "impact", "activity", "frozen")
-
-
-class Dynamics(NamedTuple):
-    """Every constant of the market's motion; distances in cells, times in seconds."""
-
-    base_rate: float  # actions per second that nothing excites
-    branching: float
-    excitation_decay: float
-    simultaneous: float  # share of actions at the very time of the one before
-    joined: float  # share of those that also share its message
-    market_share: float  # share of actions that are market orders
-    modify_share: float
-    amend_share: float
-    target_orders: float
-    signal: float
-    regime: float
-    market_tilt: float  # of market-order signs by the pressure
-    metaorder_tilt: float  # of market-order signs by the metaorder
-    add_tilt: float
-    cancel_tilt: float
-    size_tilt: float
-    pressure_seconds: float
-    pressure_sd: float
-    pressure_gain: float  # tilt of a repricing's sign at a pressure of one
-    pressure_relief: float  # share of its own trend that a repricing takes back
-    metaorder_seconds: float
-    metaorder_on: float  # share of the time
-    volatility_seconds: float
-    volatility_sd: float
-    intraday: float  # amplitude of the intraday shape
-    regime_seconds: float
-    regime_log2: float  # the slow regime divides or multiplies repricings by two to this power
-    regime_gain: float  # the share by which the slow regime weakens or strengthens the pressure's tilt of repricings
-    frozen_share: float
-    frozen_seconds: float
-    frozen_activity: float  # factor of the arrival rate while frozen: orders join and leave queues that stand
-    repricing_rate: float  # per second while not frozen
-    repricing_scale: float  # cells
-    repricing_tail: float  # standard deviation of the log of a repricing's size around its half-normal core
-    repricing_step: int  # half cells: 2 keeps the spread's parity
-    burst: float  # excitation after a repricing, in units of base_rate
-    informed: float  # share of repricings that begin with a market order
-    narrow_spread: int  # cells
-    extra_spread: float  # mean cells above the narrowest
-    touch_distance: float
-    deep_share: float
-    median_lots: float
-    minimum_lots: float
-    size_sd: float
 
 
 @njit(cache=True, nogil=True)

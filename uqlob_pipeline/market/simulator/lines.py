@@ -61,8 +61,7 @@ from uqlob_pipeline.market.simulator.ladder import (
     deeper,
     level3_checksum,
 )
-from uqlob_pipeline.market.simulator.rendering import put_decimal, put_integer, put_order_id, put_text, put_time
-from uqlob_pipeline.market.simulator.wording import (
+from uqlob_pipeline.market.simulator.message_text import (
     TEXT_ADD,
     TEXT_ASKS,
     TEXT_BIDS,
@@ -80,6 +79,7 @@ from uqlob_pipeline.market.simulator.wording import (
     TEXT_UPDATE_2,
     TEXT_UPDATE_3,
 )
+from uqlob_pipeline.market.simulator.rendering import put_decimal, put_integer, put_order_id, put_text, put_time
 
 
 @njit(cache=True, nogil=True)

@@ -6,11 +6,12 @@ import numpy as np
 from numba import njit
 
 from uqlob_pipeline.market.simulator.actions import draw_lots, place_order
-from uqlob_pipeline.market.simulator.borrowing import borrowed
+from uqlob_pipeline.market.simulator.dynamics import Dynamics
 from uqlob_pipeline.market.simulator.feed import EVENTS_HELD, KEPT_HELD, TOUCHES_HELD, Feed, Message
 from uqlob_pipeline.market.simulator.ladder import ASK, BID, Ladder
-from uqlob_pipeline.market.simulator.latent import LATENT_COLUMNS, STATE_SIZE, Dynamics, start_latent
+from uqlob_pipeline.market.simulator.latent import LATENT_COLUMNS, STATE_SIZE, start_latent
 from uqlob_pipeline.market.simulator.randomness import exponential, mix, uniform
+from uqlob_pipeline.market.simulator.uncounted_arrays import borrowed
 
 # Indices into Market.ns.
 NOW, NEXT, JOIN, NEXT_LATENT, NEXT_REPRICING, NEXT_HEARTBEAT, NEXT_SAMPLE, SAMPLES, QUOTES, ORDER_COUNTER, CURSOR = range(11)

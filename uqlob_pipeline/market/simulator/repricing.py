@@ -8,8 +8,9 @@ import numpy as np
 from numba import njit
 
 from uqlob_pipeline.market.simulator.actions import draw_lots, market_order, place_order, take_away
+from uqlob_pipeline.market.simulator.dynamics import Dynamics
 from uqlob_pipeline.market.simulator.ladder import ASK, BEST_ASK, BEST_BID, BID, BID_LEVELS, HEAD, RING_MASK, SIDE, Ladder
-from uqlob_pipeline.market.simulator.latent import EXCITATION, LOG_VOLATILITY, PRESSURE, REGIME, Dynamics, price_impact
+from uqlob_pipeline.market.simulator.latent import EXCITATION, LOG_VOLATILITY, PRESSURE, REGIME, price_impact
 from uqlob_pipeline.market.simulator.market import NOW, Market, next_key
 from uqlob_pipeline.market.simulator.randomness import exponential, normal, uniform
 

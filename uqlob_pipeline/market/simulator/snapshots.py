@@ -23,8 +23,7 @@ from uqlob_pipeline.market.simulator.ladder import (
     level3_checksum,
 )
 from uqlob_pipeline.market.simulator.lines import put_level, put_order
-from uqlob_pipeline.market.simulator.rendering import put_integer, put_text, put_time
-from uqlob_pipeline.market.simulator.wording import (
+from uqlob_pipeline.market.simulator.message_text import (
     TEXT_ASKS,
     TEXT_BIDS,
     TEXT_CHECKSUM,
@@ -34,6 +33,7 @@ from uqlob_pipeline.market.simulator.wording import (
     TEXT_SNAPSHOT_3,
     TEXT_TIMESTAMP,
 )
+from uqlob_pipeline.market.simulator.rendering import put_integer, put_text, put_time
 
 
 @njit(cache=True, nogil=True)

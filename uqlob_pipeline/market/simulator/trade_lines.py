@@ -18,8 +18,7 @@ from uqlob_pipeline.market.simulator.feed import (
     line_done,
 )
 from uqlob_pipeline.market.simulator.ladder import Ladder, cell_tick
-from uqlob_pipeline.market.simulator.rendering import put_decimal, put_integer, put_text, put_time
-from uqlob_pipeline.market.simulator.wording import (
+from uqlob_pipeline.market.simulator.message_text import (
     TEXT_BUY,
     TEXT_LIMIT,
     TEXT_MARKET,
@@ -30,6 +29,7 @@ from uqlob_pipeline.market.simulator.wording import (
     TEXT_TRADE_SYMBOL,
     TEXT_TRADES,
 )
+from uqlob_pipeline.market.simulator.rendering import put_decimal, put_integer, put_text, put_time
 
 
 @njit(cache=True, nogil=True)

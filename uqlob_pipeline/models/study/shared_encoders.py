@@ -17,7 +17,7 @@ from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, TrainingConfig, fingerprin
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.models.inputs import LogFn
-from uqlob_pipeline.models.stages import training_lock
+from uqlob_pipeline.models.training_lock import training_lock
 
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset

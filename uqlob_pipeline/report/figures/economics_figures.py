@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from uqlob_pipeline.economics.vocabulary import MARKOUTS, MUST_TRADE, POLICIES, TAKER
+from uqlob_pipeline.economics.names import MARKOUTS, MUST_TRADE, POLICIES, TAKER
 from uqlob_pipeline.report.figures.style import (
     BLUE,
     FAINT,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uqlob_pipeline.cli.workplace import LakeOption, ProfileOption, fail
+from uqlob_pipeline.cli.command_context import LakeOption, ProfileOption, fail
 
 if TYPE_CHECKING:
     from rich.console import Console

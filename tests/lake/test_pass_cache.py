@@ -14,7 +14,7 @@ from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.file_hashes import DamagedFile
 from uqlob_pipeline.lake.layout import AssetDay, Lake
-from uqlob_pipeline.lake.one_pass import once_per_pass, one_pass
+from uqlob_pipeline.lake.pass_cache import once_per_pass, one_pass
 from uqlob_pipeline.lake.provenance import FOOTER_READ, Provenance, read_provenance
 from uqlob_pipeline.lake.staleness import input_keys, staleness_by_table
 

@@ -12,7 +12,7 @@ import pytest
 
 from uqlob_models.config import CONTINUOUS_FEATURES
 from uqlob_models.dataset import CALIBRATION, SELECTION, TEST, TRAIN, DatasetError, LabelledDay, load_dataset
-from uqlob_models.windows import WindowStoreError, build_window_store
+from uqlob_models.window_store import WindowStoreError, build_window_store
 
 LENGTH = 8
 

@@ -24,7 +24,7 @@ ProfileOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Workplace:
+class CommandContext:
     """The profile and the lake of one command."""
 
     profile: "Profile"
@@ -33,9 +33,9 @@ class Workplace:
 
 
 @contextmanager
-def open_workplace(
+def open_command_context(
     lake: Path | str | None, profile: str | None, *, read_only: bool = False, indexed: bool = False
-) -> Iterator[Workplace]:
+) -> Iterator[CommandContext]:
     """Load the profile and find the lake; expected errors end the command with one line.
 
     A command that writes claims the Dagster instance for the lake and the profile first. One that asks for staleness alone
@@ -55,7 +55,7 @@ def open_workplace(
 
             claim_instance(place.name)
             claim_profile(name)
-        yield Workplace(settings, place, name)
+        yield CommandContext(settings, place, name)
     except _expected_errors() as error:  # evaluated when there is an error
         raise fail(error) from error
 

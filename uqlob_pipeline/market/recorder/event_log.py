@@ -10,7 +10,7 @@ from uqlob_pipeline.market.kraken.wire import time_text
 LogStyle = Literal["text", "json"]
 
 
-class Journal:
+class EventLog:
     """Writes incidents to one stream (standard error). Strings passed to `hide` never appear in it."""
 
     def __init__(self, style: LogStyle = "text", stream: TextIO | None = None) -> None:
