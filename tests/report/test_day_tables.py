@@ -42,7 +42,7 @@ def test_the_header_has_date_commit_profile_test_range_and_data_quality(replayed
     assert re.fullmatch(r"uqlob \d+\.\d+\.\d+, commit [0-9a-f]{7,}\+?", facts["Version"])
     assert facts["Profile"] == f"demo ({profile.fingerprint[:8]})"
     assert facts["Test days"] == f"{profile.splits.test.first} to {profile.splits.test.last}"
-    assert facts["Data"] == "3 asset-days, 2 not whole, 1 refused"
+    assert facts["Data"] == "3 asset-days, 2 incomplete, 1 refused"
 
 
 def test_a_lake_without_a_replayed_day_says_so(tmp_path: Path, profile: Profile) -> None:

@@ -78,7 +78,7 @@ def test_the_summary_says_whether_the_learned_distribution_beats_an_ewma(lake, l
     sharpness = next(finding for finding in findings(inputs, scores) if "better than an EWMA" in finding.heading)
     assert f"+0.020 at 5 s ({lower:+.3f} to +0.050)" in sharpness.sentences[0]
     assert sharpness.tone == tone
-    assert ("buys nothing" in " ".join(sharpness.sentences)) == (tone == "bad")
+    assert ("not shown to improve on an EWMA" in " ".join(sharpness.sentences)) == (tone == "bad")
 
 
 def test_a_head_with_a_directional_f1_of_zero_is_shown(lake):

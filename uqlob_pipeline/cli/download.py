@@ -31,7 +31,7 @@ def download(
 ) -> None:
     """Download Kraken's level-2 history and trades from Tardis.dev, to be imported with `uqlob import`.
 
-    The first day of each month is free. Other days need the environment variable TARDIS_API_KEY. Files that are there are
+    The first day of each month is free. Other days need the environment variable TARDIS_API_KEY. Existing files are
     skipped, and a file that was cut off is resumed.
 
     Example: uqlob download --symbols BTC-USD,ETH-USD --from 2025-06 --to 2026-02

@@ -54,7 +54,9 @@ def simulate(
     events_per_second: Annotated[
         float | None, typer.Option(help="Default: the symbol's own rate, 39 to 156.", rich_help_panel=_MARKET)
     ] = None,
-    max_events: Annotated[int | None, typer.Option(help="Stop each day after so many events.", rich_help_panel=_MARKET)] = None,
+    max_events: Annotated[
+        int | None, typer.Option(help="Stop each day after this number of events.", rich_help_panel=_MARKET)
+    ] = None,
     depth: Annotated[
         int,
         typer.Option(help=f"Levels per side of the level3 feed: {', '.join(map(str, LEVEL3_DEPTHS))}.", rich_help_panel=_MARKET),

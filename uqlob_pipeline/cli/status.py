@@ -1,4 +1,5 @@
-"""`uqlob status`: what the lake holds, and why a table is not what it would be if it were made now.
+"""`uqlob status`: what the lake holds, and why a table's provenance differs from the one that it would get if it were recomputed
+now.
 
 Everything follows from the provenance in the files, whatever made them: the UI, the terminal or a backfill.
 """
@@ -135,7 +136,7 @@ def lake_status(command: CommandContext) -> LakeStatus:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """A pass keeps what it reads until its end: looking through it for garbage takes long and finds none."""
+    """Disable garbage collection: a pass keeps everything that it reads, so a collection is slow and frees nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -184,11 +185,11 @@ def missing_days(found: LakeStatus) -> list[str]:
 
 
 def damaged_days(found: LakeStatus) -> list[str]:
-    """A line for each recorded day that is not whole, the refused ones first with what to do."""
+    """A line for each incomplete recorded day; the refused ones come first, with what to do."""
     refused = [f"refused: {day} {why}. {remedy(day)}" for day, why in found.refused.items()]
     damaged = {quality.day: losses for quality in found.quality if (losses := quality.losses())}
-    used = [f"not whole: {day}: {'; '.join(losses)}" for day, losses in damaged.items() if day not in found.refused]
-    more = [f"not whole: {len(used) - MOST_DAYS} more; see uqlob status --json"] if len(used) > MOST_DAYS else []
+    used = [f"incomplete: {day}: {'; '.join(losses)}" for day, losses in damaged.items() if day not in found.refused]
+    more = [f"incomplete: {len(used) - MOST_DAYS} more; see uqlob status --json"] if len(used) > MOST_DAYS else []
     return [*refused, *used[:MOST_DAYS], *more]
 
 

@@ -161,7 +161,7 @@ def show(
     output: Annotated[Path | None, typer.Option(help="Directory for the CSV files (default: study/ of the lake).")] = None,
     profile: ProfileOption = None,
 ) -> None:
-    """Print the tables from the rows that are there, and write them as CSV and to MLflow."""
+    """Print the tables from the rows that exist, and write them as CSV and to MLflow."""
     with open_command_context(lake[0] if lake else None, profile, read_only=True) as command:
         from rich.console import Console
 
@@ -184,7 +184,7 @@ def show(
         console = Console(width=max(Console().width, 170))
         missing = missing_rows(lakes, command.profile)
         if not rows:
-            typer.echo(f"no row is there yet: {fill_command(missing[0])}", err=True)
+            typer.echo(f"no row exists yet: {fill_command(missing[0])}", err=True)
             raise typer.Exit(1)
         for name in [table] if table else TABLES:
             cells = study_cells(rows, command.profile, name)

@@ -41,7 +41,10 @@ class EconomicsSettings(Section):
     )
     max_open: int = Field(1, ge=1, description="positions and resting orders of a symbol at one time")
     null_delay_s: float = Field(
-        300.0, ge=60, allow_inf_nan=False, description="age of the forecasts that stand for the null: too old to know what comes"
+        300.0,
+        ge=60,
+        allow_inf_nan=False,
+        description="minimum age of the forecasts used as the null: too old to predict the next price move",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""One check per table, `<table>_is_current`: is the table what it would be if it were made now?
+"""One check per table, `<table>_is_current`: whether its provenance equals the one that it would get if it were recomputed now.
 
 They run after a materialisation of their table, and by themselves from the UI. Those of the daily tables share a step, because a
 step costs a run the start of a process.
@@ -22,7 +22,7 @@ def check_name(table: str) -> str:
 
 
 def _spec(table: Table) -> dg.AssetCheckSpec:
-    description = f"every partition of {table.name} in the lake is what it would be if it were made now"
+    description = f"every partition of {table.name} in the lake has the provenance that it would get if it were recomputed now"
     return dg.AssetCheckSpec(check_name(table.name), asset=table.name, description=description)
 
 

@@ -160,10 +160,10 @@ def _close(
 
 
 def must_trade(day: DayEvents, clock: Clock, orders: Orders, latency: int, hold: int) -> Executions:
-    """Somebody trades anyway within `hold`; the forecast says that the price will move by then, so that one of them waits.
+    """The order is executed within `hold` in any case; the forecast decides whether its execution is delayed until then.
 
-    `side` is the forecast: with BUY (up) the seller waits, with SELL (down) the buyer. The entry is the price of trading now, the
-    exit the price paid later, on the same side of the book: side * (exit - entry) is the saving.
+    `side` is the forecast: with BUY (up) a sell order is delayed, with SELL (down) a buy order. The entry is the price of trading
+    now, the exit the price paid later, on the same side of the book: side * (exit - entry) is the saving.
     """
     consumed = _book_side(-orders.side, resting=False)
     return _cross_twice(day, clock, orders, latency, hold, consumed, consumed)

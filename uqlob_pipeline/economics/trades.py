@@ -143,7 +143,7 @@ def _policy(name: str, settings: EconomicsSettings, horizon_s: int, latency: int
 def day_trades(events: DayEvents, plan: Plan, chosen: np.ndarray) -> pa.Table:
     """The orders of one day; `chosen` are its rows among the plan's.
 
-    At the own latency and the traded size, the orders of stale forecasts are there too: the null, which can know nothing.
+    At the own latency and the traded size, the table also contains the null: the same decisions made from outdated forecasts.
     """
     clock, t, hold = Clock.of(events), plan.rows["t"].to_numpy()[chosen], plan.horizon_s * 10**9
     tables = []
@@ -152,7 +152,7 @@ def day_trades(events: DayEvents, plan: Plan, chosen: np.ndarray) -> pa.Table:
         latency = round(latency_ms * 1e6)
         executions = _policy(name, plan.settings, plan.horizon_s, latency)(events, clock, orders, latency, hold)
         outcomes = _outcomes(events, clock, orders, executions, hold)
-        tradeable = executions.exit_ts if name != MUST_TRADE else orders.t  # whoever trades anyway has no position to wait for
+        tradeable = executions.exit_ts if name != MUST_TRADE else orders.t  # must-trade orders have no open position
         own = latency_ms == plan.settings.latency_ms and size == plan.settings.sizes[0]
         for signal, stale in product(plan.signals, (False, True) if own else (False,)):
             source = stale_forecasts(t, plan.settings.null_delay_s) if stale else np.arange(len(t))
@@ -184,7 +184,7 @@ def day_trades(events: DayEvents, plan: Plan, chosen: np.ndarray) -> pa.Table:
 
 
 def stale_forecasts(t: np.ndarray, delay_s: float) -> np.ndarray:
-    """For each forecast, the last one that is at least `delay_s` older: too old to know anything. -1 where there is none."""
+    """For each forecast, the last one that is at least `delay_s` older, too old to predict the next price move; -1 for none."""
     return np.searchsorted(t, t - round(delay_s * 1e9), side="right") - 1
 
 

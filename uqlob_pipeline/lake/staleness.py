@@ -1,4 +1,5 @@
-"""Staleness: whether a table is what it would be if it were made now, and whether its inputs can be read.
+"""Staleness: whether a table's provenance equals the one that it would get if it were recomputed now, and whether its inputs can
+be read.
 
 Everything follows from the table registry and from the provenance in the files.
 """
@@ -253,7 +254,7 @@ def listed(days: list[dt.date], most: int = MOST_NAMED) -> str:
 
 @once_per_pass
 def why_stale(lake: Lake, profile: Profile, name: str, key: Key) -> str:
-    """Why a partition is not what it would be if it were made now; empty where it is."""
+    """Why a partition's provenance differs from the one that it would get if it were recomputed now; empty where it is equal."""
     on_disk = provenance_on_disk(lake, name, key)
     if on_disk is None:
         return MISSING
@@ -269,7 +270,7 @@ def why_stale(lake: Lake, profile: Profile, name: str, key: Key) -> str:
 
 
 def why_differs(on_disk: Provenance, expected: Provenance) -> str:
-    """How something was made otherwise than it would be now; empty where it would be the same."""
+    """How a provenance differs from the expected one; empty where they are equal."""
     if on_disk.settings_version != expected.settings_version:
         return "made with other settings than the profile's"
     if on_disk.code_version != expected.code_version:

@@ -33,7 +33,7 @@ def report_facts(lake: Lake, profile: Profile) -> dict[str, str]:
     test, quality = profile.splits.test, split_quality(lake, profile)
     damaged = [day for day in quality if day.losses()]
     refused = [day for day in damaged if day.beyond_limits(profile.book)]
-    state = f"{len(quality)} asset-days, {len(damaged)} not whole" + (f", {len(refused)} refused" if refused else "")
+    state = f"{len(quality)} asset-days, {len(damaged)} incomplete" + (f", {len(refused)} refused" if refused else "")
     return {
         "Made on": f"{dt.datetime.now(dt.UTC).date()} (UTC)",
         "Version": f"uqlob {version('uqlob')}{_commit()}",

@@ -19,13 +19,13 @@ CAPTION = (
     "Per fee tier, what earned the most on the calibration half, and what it earned on the test days. Results in bps of the "
     "mid-price per filled order. Break-even: the fee per side at which nothing is left. Foresight: the better side at the same "
     "moments, before fees. Random: the mean of both sides there. Null: the same head, gate and policy with forecasts that are "
-    "too old to know anything, before fees."
+    "too old to predict the next price move, before fees."
 )
 
 SAVINGS_CAPTION = (
-    "Somebody trades anyway within the horizon; the forecast only says who waits. Saving in bps of the mid-price per waiting "
-    "order, with 95 % intervals, of the head and gate that saved the most on the calibration half. No fee is a hurdle: it is "
-    "paid in any case."
+    "Every order is executed within the horizon; the forecast only decides whether it is delayed. Saving in bps of the mid-price "
+    "per delayed order, with 95 % intervals, of the head and gate that saved the most on the calibration half. Fees do not "
+    "matter: they are paid in any case."
 )
 
 
@@ -50,8 +50,8 @@ def _pictures(inputs: ReportInputs, symbol: str, horizon: int, settings: Mapping
     figure = figures.figure_break_even(test, latency_ms=latency, size=size, simulated=inputs.simulated)
     caption = (
         f"Fee per side at which acting earns nothing, at {latency:g} ms latency. The bands are 95 % intervals, the dotted lines "
-        "the lowest and the highest fees. Null: takers with forecasts that are too old to know anything. The scale is linear up "
-        "to 1 bps and logarithmic above."
+        "the lowest and the highest fees. Null: takers with forecasts that are too old to predict the next price move. The scale "
+        "is linear up to 1 bps and logarithmic above."
     )
     yield Picture(f"break-even-{symbol}", f"Break-even fee by gate, {model}", caption, figure)
     figure = figures.figure_sweeps(test, latency_ms=latency, size=size, horizon_s=horizon, simulated=inputs.simulated)
@@ -87,7 +87,7 @@ def chosen_view(inputs: ReportInputs) -> View:
 
 
 def savings_view(inputs: ReportInputs) -> View:
-    """One row per model: what the calibration half chose for somebody who trades anyway."""
+    """One row per model: what the calibration half chose for orders that are executed in any case."""
     rows = []
     for (symbol, horizon), table in sorted(inputs.economics.items()):
         for row in savings(pl.DataFrame(table)).iter_rows(named=True):
@@ -104,8 +104,8 @@ def savings_view(inputs: ReportInputs) -> View:
                 ]
             )
     headings = [Heading.left("Model"), Heading.left("Head"), Heading.left("Gate")]
-    headings += [Heading(name) for name in ("Waiting orders", "Saving", "Random", "Null")]
-    return View("economics-savings", "Trading anyway: the saving of whoever waits", SAVINGS_CAPTION, [headings], rows)
+    headings += [Heading(name) for name in ("Delayed orders", "Saving", "Random", "Null")]
+    return View("economics-savings", "Must-trade policy: saving from delayed execution", SAVINGS_CAPTION, [headings], rows)
 
 
 def _numbers(row: Mapping[str, Any]) -> Callable[..., Cell]:

@@ -28,7 +28,7 @@ def overview_table(lake: Lake, profile: Profile, *, by_symbol: bool = False) -> 
     evaluations = {key: tables for key in keys if (tables := read_evaluation(lake, key)) is not None}
     symbols = list(dict.fromkeys(key.symbol for key in evaluations))
     by_symbol = by_symbol or len(symbols) < 2
-    market = "simulated market: its numbers show that the machinery works, nothing more" if profile.simulated else "test days"
+    market = "simulated market: its numbers show only that the pipeline works" if profile.simulated else "test days"
     pool = "" if by_symbol else f"{' and '.join(symbols)} pooled; " if len(symbols) < 4 else f"{len(symbols)} symbols pooled; "
     table = Table(
         title=f"Gated evaluation, {market}",

@@ -150,7 +150,7 @@ def _sharpness(scores: Scores, horizons: Sequence[int]) -> Finding:
     ]
     if all(gains):
         return Finding(heading, sentences, "good")
-    sentences.append("Where the interval includes zero, the learned scale buys nothing that an EWMA does not give.")
+    sentences.append("Where the interval includes zero, the learned scale is not shown to improve on an EWMA.")
     return Finding(heading, sentences, "mixed" if any(gains) else "bad")
 
 
@@ -202,7 +202,7 @@ def _gating(scores: Scores, horizons: Sequence[int]) -> Finding:
 
 
 def _worth(inputs: ReportInputs) -> Finding:
-    """At which fee tier, if any, acting pays, and what the forecasts are worth to somebody who trades anyway."""
+    """At which fee tier, if any, acting pays, and what the forecasts save a trader who must execute in any case."""
     sentences, paying, saved = [], 0, 0
     for (symbol, horizon), table in sorted(inputs.economics.items()):
         conclusion = verdict([row for row in table.to_pylist() if row["split"] == "test"])
@@ -213,8 +213,9 @@ def _worth(inputs: ReportInputs) -> Finding:
             row = saving.row(0, named=True)
             bounds = "" if row["gross_lower"] is None else f" ({row['gross_lower']:.2f} to {row['gross_upper']:.2f})"
             saved += (row["gross_lower"] or 0) > 0
-            waits = f"waiting when the {row['head']} head says so (gate {row['gate']})"
-            sentences.append(f"Whoever must trade anyway saves {row['gross_bps']:.2f} bps{bounds} per order by {waits}.")
+            delay = f"delaying when the {row['head']} head advises it (gate {row['gate']})"
+            saves = f"saves {row['gross_bps']:.2f} bps{bounds} per order"
+            sentences.append(f"A trader who must execute in any case {saves} by {delay}.")
     tone = "good" if paying == len(inputs.economics) else "mixed" if paying or saved else "bad"
     return Finding("What is it worth?", sentences, tone)
 

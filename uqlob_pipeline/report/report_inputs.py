@@ -132,7 +132,7 @@ def _stale_in_words(table: str, reasons: Mapping[str, str]) -> str:
     listed = ", ".join(named[:STALE_NAMED]) + (f" and {len(named) - STALE_NAMED} more" if len(named) > STALE_NAMED else "")
     what = f"`{table}`" if named == [table] else f"`{table}` of {listed}"
     because = f"{first}: {why}" if len(named) > 1 else why
-    return f"Stale: {what} ({because}). The report shows it as it is; materialise it again."
+    return f"Stale: {what} ({because}). The report shows the stale table; materialise it again."
 
 
 def read_forecasts(path: Path) -> pl.DataFrame | None:

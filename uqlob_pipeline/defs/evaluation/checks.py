@@ -64,14 +64,16 @@ def predictions_checks(lake: Lake, key: ModelKey, done: PredictionsDone) -> list
         CheckOutcome(
             "finite_and_in_range",
             not wrong,
-            f"{counted} of {rows} targets; train the head again with fresh: true" if wrong else f"all {rows} targets are",
+            f"{counted} of {rows} targets; train the head again with fresh: true"
+            if wrong
+            else f"all {rows} targets are finite and in range",
             ERROR,
             wrong,
         ),
         CheckOutcome(
             "both_heads",
             not absent,
-            f"{absent} of {key} is not trained; materialise it, then predictions again" if absent else "both heads are there",
+            f"{absent} of {key} is not trained; materialise it, then predictions again" if absent else "both heads are trained",
             WARN,
         ),
     ]
@@ -83,7 +85,11 @@ def calibrated_checks(lake: Lake, key: ModelKey, done: CalibratedDone) -> list[C
     counted = ", ".join(f"{fault.replace('_', ' ')}: {count}" for fault, count in wrong.items())
     advice = "; materialise predictions again"
     finite = CheckOutcome(
-        "finite_and_ordered", not wrong, f"{counted}{advice}" if wrong else f"all {done.rows} targets are", ERROR, wrong
+        "finite_and_ordered",
+        not wrong,
+        f"{counted}{advice}" if wrong else f"all {done.rows} targets are finite and ordered",
+        ERROR,
+        wrong,
     )
     if done.settings is None:
         return [finite, CheckOutcome("learned_scale_helps", True, "no regression head", WARN)]
@@ -91,7 +97,9 @@ def calibrated_checks(lake: Lake, key: ModelKey, done: CalibratedDone) -> list[C
     ewma = min(score for name, score in done.scores.items() if name.startswith("power 0 "))
     best = min(done.scores.values())
     text = f"log score {best:.4f} with the head's scale to the power {done.settings.scale_power:g}, {ewma:.4f} with an EWMA alone"
-    remedy = "" if learned else ". The learned scale buys nothing here; the EWMA of absolute errors is used instead"
+    remedy = (
+        "" if learned else ". The learned scale does not improve the log score here; the EWMA of absolute errors is used instead"
+    )
     return [finite, CheckOutcome("learned_scale_helps", learned, text + remedy, WARN, {"best": best, "EWMA": ewma})]
 
 
@@ -113,7 +121,7 @@ def gating_outcome(scores: pa.Table) -> CheckOutcome:
     rows = [row for row in scores.to_pylist() if (row["gate_kind"], row["gate"], row["metric"]) == chosen]
     known = [row for row in rows if row["value"] is not None]
     helps = bool(known) and all(row["lower"] is not None and row["lower"] > 0 for row in known)
-    shown = ", ".join(f"{row['head']} {row['value']:+.3f} {_bounds(row)}" for row in known) or "no top decile to speak of"
+    shown = ", ".join(f"{row['head']} {row['value']:+.3f} {_bounds(row)}" for row in known) or "no forecasts in the top decile"
     remedy = "" if helps else ". Confidence does not clearly tell good forecasts from bad here: do not act on it"
     return CheckOutcome(
         "gating_helps", helps, f"sign accuracy on true movers, top decile minus the full set: {shown}{remedy}", WARN

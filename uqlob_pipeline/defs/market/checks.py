@@ -10,7 +10,7 @@ from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.staleness import MOST_NAMED
 from uqlob_pipeline.market.kraken.ingest_report import IngestReport
 
-LARGE_SHARE = 0.01  # of a day's messages or events: more than that is no slip of a clock
+LARGE_SHARE = 0.01  # of a day's messages or events; a larger share cannot be a small clock error
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 EVERY_DAY_IS_WHOLE = "every_day_is_whole"
 
@@ -31,7 +31,7 @@ BOOK_EVENTS_CHECKS = [
     dg.AssetCheckSpec("whole_day", asset="book_events", description="no more is lost than the profile allows"),
     dg.AssetCheckSpec("gaps", asset="book_events", description="no long silence, no session break, nothing truncated"),
     dg.AssetCheckSpec("quarantine", asset="book_events", description="no line was unreadable"),
-    dg.AssetCheckSpec("trades", asset="book_events", description="trades are there, without gaps, and explain the executions"),
+    dg.AssetCheckSpec("trades", asset="book_events", description="trades exist, have no gaps and explain the executions"),
 ]
 
 
@@ -52,7 +52,7 @@ def ingest_checks(report: IngestReport, settings: BookSettings, *, verify_all: b
     repeated = report.overlapping > LARGE_SHARE * (events + report.overlapping)
     broken = report.gaps or report.sessions > 1 or report.truncated_files
     return [
-        CheckOutcome(RECORDED, True, "its dumps are there"),
+        CheckOutcome(RECORDED, True, "its dumps exist"),
         CheckOutcome(
             "checksums",
             report.checksums_failed == 0,
@@ -152,7 +152,7 @@ def ingest_checks(report: IngestReport, settings: BookSettings, *, verify_all: b
 
 
 def trades(report: IngestReport) -> CheckOutcome:
-    """Without trades, or with those of another market, executions would count as cancellations without a word."""
+    """Without trades, or with those of another market, executions would silently be counted as cancellations."""
     foreign = report.executions_per_print < MIN_EXECUTIONS_PER_PRINT
     text = f"{report.prints} prints, {report.missing_trades} trade ids missing between them, {report.executions} executions"
     if not report.prints:
@@ -185,7 +185,7 @@ def every_day(lake: Lake, profile: Profile) -> dg.AssetCheckResult:
     if refused:
         text = f"too damaged to be used: {_named(refused)}. {remedy(next(iter(refused)))}"
     elif damaged:
-        text = f"not whole, but used: {_named(damaged)}"
+        text = f"incomplete, but used: {_named(damaged)}"
     else:
         text = f"nothing is lost on the {len(found)} replayed asset-days"
     return dg.AssetCheckResult(

@@ -11,7 +11,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.materialization import CheckOutcome, Done
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.staleness import why_stale
-from uqlob_pipeline.models.stages import Stage, StageRecord
+from uqlob_pipeline.models.stages import OBJECTIVE, Stage, StageRecord
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 FITS = ("token_bins", "feature_scales", "label_thresholds")
@@ -41,7 +41,7 @@ def stage_check_specs(stage: Stage) -> list[dg.AssetCheckSpec]:
 def stage_checks(lake: Lake, profile: Profile, stage: Stage, symbol: str, record: StageRecord) -> list[CheckOutcome]:
     outcomes = [_fits_current(lake, profile, symbol)]
     outcomes.append(_coverage(record) if stage == "uq_regression" else _better_than_guessing(record))
-    outcomes.append(_attention_is_used(profile, record) if stage == "encoder" else _context_is_used(profile, record))
+    outcomes.append(_attention_is_used(profile, record) if stage == "encoder" else _context_is_used(profile, stage, record))
     return outcomes
 
 
@@ -123,15 +123,17 @@ def _attention_is_used(profile: Profile, record: StageRecord) -> CheckOutcome:
     )
 
 
-def _context_is_used(profile: Profile, record: StageRecord) -> CheckOutcome:
+def _context_is_used(profile: Profile, stage: Stage, record: StageRecord) -> CheckOutcome:
     if not profile.training.head.context:
         return CheckOutcome("context_is_used", True, "the profile switches the context off", WARN)
     moved = record.validation.get("context_sensitivity", math.nan)
+    section = OBJECTIVE[stage] if profile.training.joint == "none" else "regression"  # whose settings joint heads take
+    remedy = f"raise head_rate in [training.{section}], or train longer"
     return CheckOutcome(
         "context_is_used",
         moved > DEAD_CONTEXT,
         f"exchanging the context's outcomes moves the output by {moved:.2g}"
-        + ("" if moved > DEAD_CONTEXT else "; the context path is dead: raise training head_rate, or train longer"),
+        + ("" if moved > DEAD_CONTEXT else f"; the output barely depends on the context: {remedy}"),
         WARN,
         {"sensitivity": moved},
     )

@@ -188,7 +188,7 @@ def _check_archive(part: Path) -> None:
             pass
     if breaks:
         part.unlink()
-        raise DownloadFailed(f"{part.stem}: what the server sent cannot be used: {breaks[0]}. Run the same command again later")
+        raise DownloadFailed(f"{part.stem}: the server's response is invalid: {breaks[0]}. Run the same command again later")
 
 
 def _size(path: Path) -> int:

@@ -31,7 +31,7 @@ def column_name(metric: str, gate: int) -> str:
 def caption(cells: Sequence[StudyCell], profile: Profile, market: str | None = None) -> str:
     """Market, seeds, windows, mode, and what would change the conclusion. `market` describes it if the profile does not."""
     if not cells:
-        return "No row is there yet."
+        return "No row exists yet."
     simulated = profile.simulation
     if market is None:
         market = f"simulated market, seed {simulated.seed}" if simulated else f"recorded data of profile {profile.name}"
