@@ -120,7 +120,7 @@ def save_model(
 
 
 def read_model(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a saved model says of itself, and its weights, verified."""
+    """The metadata and verified weights of a saved model."""
     path = Path(directory) / WEIGHTS
     if not path.exists():
         raise CheckpointError(f"{path} is missing: train this model first")

@@ -182,9 +182,9 @@ class TrainingConfig:
     mc_dropout_passes: NonNegativeInt = 0  # not in the paper: predictions mix this many passes with dropout; 0: one without
     ensemble: PositiveInt = 1  # not in the paper: members per head, of seeds seed, seed + 1, ...; predictions are their mixture
     mirror_predictions: bool = False  # not in the paper: a head's forecasts mix those of the market and of the mirrored one
-    # Not in the paper, which trains each model apart: one encoder and one trunk, with both decoders, for all horizons of a symbol
-    # ("horizons"), or for all symbols and horizons ("universal"). Joint fine-tuning takes the settings of the stage `regression`
-    # (uqlob_models/joint_training.py, universal_training.py).
+    # Not in the paper, which trains each model separately: one encoder and one trunk, with both decoders, for all horizons of a
+    # symbol ("horizons"), or for all symbols and horizons ("universal"). Joint fine-tuning takes the settings of the stage
+    # `regression` (uqlob_models/joint_training.py, universal_training.py).
     joint: Literal["none", "horizons", "universal"] = "none"
     store_dtype: Literal["float16", "float32"] = "float16"  # not printed
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -1,4 +1,4 @@
-"""Windows as a pretrained encoder sees them, computed once: what a head is trained on while the encoder does not change."""
+"""Cached representations of windows from a frozen encoder, on which heads are trained."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _sums(cell: NDArray[np.int64], cells: int, outcome: NDArray[np.int64], colum
 def _columns(forecasts: Forecasts, part: slice, large: NDArray[np.bool_], p: float, w_max: float) -> dict[str, FloatArray]:
     """The summands of each forecast, by the name of the statistic."""
     outcome = SIGN_OF_CLASS[forecasts.true[part]]
-    # An undecided sign counts half: what a coin would get.
+    # An undecided sign counts half: the expected score of a random sign.
     classes = {"large": floats(large), "movers": np.abs(outcome)}
     classes["sign_hits"] = np.abs(outcome) * (1 + outcome * forecasts.signs(part)) / 2
     if forecasts.mean is None or forecasts.std is None:

@@ -3,7 +3,7 @@
 The horizon s (in seconds) shifts the projection: h~ = W_p h + A phi(s) with phi(s) = (u, u^2), u = log2(s / 10). A shift is a
 bias, so that the joint model at one horizon is an ordinary `UqModel`: `JointModel.at` builds it, for a horizon that was trained
 on or for another, and everything after training handles ordinary models only. A linear path (`linear_path.py`) has the weights
-W_0 + W_1 u + W_2 u^2. Not in the paper, which trains each horizon apart.
+W_0 + W_1 u + W_2 u^2. Not in the paper, which trains each horizon separately.
 """
 
 from __future__ import annotations

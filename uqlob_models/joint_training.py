@@ -29,7 +29,7 @@ from uqlob_models.linear_fit import LinearTargets, fit_linear, linear_targets
 from uqlob_models.losses import class_weights, regression_terms, weighted_cross_entropy
 from uqlob_models.model import HeadKind, UqModel
 from uqlob_models.sampling import Batch
-from uqlob_models.training import Parts, train
+from uqlob_models.training import TrainingHooks, train
 from uqlob_models.training_result import TrainingResult
 from uqlob_models.validation import SELECTION_METRIC, validate
 
@@ -159,7 +159,7 @@ def save_joint(directory: Path, learner: JointLearner, dataset: JointDataset, st
     )
 
 
-JOINT = Parts(JointBatches, JointLearner, lambda objective: SCORE, validate_joint, save_joint)
+JOINT = TrainingHooks(JointBatches, JointLearner, lambda objective: SCORE, validate_joint, save_joint)
 
 
 def train_joint(
@@ -167,7 +167,7 @@ def train_joint(
 ) -> TrainingResult:
     """As `training.train`: resumes, stops on a signal, leaves the best joint model in `directory/best`, for `load_joint`."""
     own = config.of_joint_training()
-    return train(OBJECTIVES[stage], dataset, own, directory, parts=JOINT, **options)  # type: ignore[arg-type]
+    return train(OBJECTIVES[stage], dataset, own, directory, hooks=JOINT, **options)  # type: ignore[arg-type]
 
 
 def load_joint(directory: Path, kind: str = "joint") -> JointEncoder | JointModel:

@@ -1,4 +1,5 @@
-"""A linear model beside the decoder, fitted before it: what plain statistics tell, the head does not have to learn again.
+"""A linear model added to the decoder's output and fitted before training, so that the head need not relearn what summary
+statistics explain.
 
 outputs = MLP_dec([r^t ; h~^t]) + W [x^t ; s^t] + b, with x^t the summaries of the target's window (`summaries.py`) and s^t five
 statistics of the outcomes of its context. W and b minimise the stage's own loss on the training targets alone (`linear_fit.py`),

@@ -1,4 +1,4 @@
-"""What a user would pick instead of a deep model: linear and boosted models on plain statistics of a window, and an EWMA.
+"""Baselines: linear and boosted models on window statistics, and an EWMA.
 
 Each window is seen twice, as it is and with bid and ask exchanged, in fitting and in forecasting: the heads' recipe. Outcomes are
 in units of y_ref while fitting, forecasts in ticks. Statistics of context outcomes read only outcomes with t_j + d + h <= t.

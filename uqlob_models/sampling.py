@@ -5,9 +5,10 @@ Every epoch visits every target once. Its steps follow from the seed and the epo
 `instances` is the paper's sampling: random targets, each with its C context windows encoded for it. `blocks` takes runs of
 consecutive targets, whose contexts overlap almost entirely, and encodes each window once.
 
-For the same targets, loss and gradients are equal. Over an epoch, every term that is a mean over targets (NLL, weighted MAE,
-directional, cross-entropy) has the same expectation. L_calib has not: it squares the mean of a batch, so that its expectation
-grows with the variance of that mean: with fewer targets per step, and with similar targets, as consecutive ones are.
+For the same targets, both give the same loss and gradients. Over an epoch, every term that is a mean over targets (NLL, weighted
+MAE, directional, cross-entropy) has the same expectation. L_calib does not: it squares the mean of a batch, so its expectation
+grows with the variance of that mean, which is larger with fewer targets per step and with similar targets, such as consecutive
+ones.
 """
 
 from __future__ import annotations

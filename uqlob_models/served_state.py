@@ -1,4 +1,4 @@
-"""What a served head knows beside its weights: what its calibrator has learnt, and the confidence that each gate asks for.
+"""The state of a served head besides its weights: its calibrator and the confidence threshold of each gate.
 
 Both come from the validation days. The file is plain JSON, stored with the model: a served model starts as warm as the test days
 of `calibrated_predictions` do, and a caller adds the outcomes since then.

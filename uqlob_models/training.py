@@ -51,8 +51,8 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a training of one horizon and a joint one do differently."""
+class TrainingHooks:
+    """The functions that differ between single-horizon and joint training."""
 
     batches: Callable[..., Batches]
     learner: Callable[..., Learner]
@@ -72,7 +72,7 @@ def save_one(directory: Path, learner: Learner, dataset: WindowDataset, step: in
     save_model(directory, learner.model, learner.objective, learner.config, step=step, data_version=version, y_ref=y_ref, **about)
 
 
-SEPARATE = Parts(Batches, Learner, SELECTION_METRIC.__getitem__, validate_one, save_one)
+SEPARATE = TrainingHooks(Batches, Learner, SELECTION_METRIC.__getitem__, validate_one, save_one)
 
 
 def train(
@@ -86,7 +86,7 @@ def train(
     on_epoch: Callable[[dict[str, float]], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    parts: Parts = SEPARATE,
+    hooks: TrainingHooks = SEPARATE,
 ) -> TrainingResult:
     """Trains on the dataset's `train` split, selects on its `selection` split, and leaves the best model in `directory/best`.
 
@@ -99,15 +99,15 @@ def train(
             shutil.rmtree(directory / part, ignore_errors=True)
 
     # Data
-    stage, metric_name = config.stage(objective), parts.metric(objective)
+    stage, metric_name = config.stage(objective), hooks.metric(objective)
     selection_targets = dataset.targets("selection", 0 if objective == "pretraining" else config.head.context)
     if len(selection_targets) == 0:
         raise ValueError("no validation targets: no window of the selection half has a label and a full context")
-    batches = parts.batches(objective, dataset, config)
+    batches = hooks.batches(objective, dataset, config)
     total_steps = batches.steps_per_epoch * stage.epochs
 
     # Model and optimiser
-    learner = parts.learner(objective, dataset, config, total_steps, encoder)
+    learner = hooks.learner(objective, dataset, config, total_steps, encoder)
     on_cuda = learner.device.type == "cuda"
     finite_check_every = FINITE_CHECK_EVERY if on_cuda else 1
 
@@ -167,7 +167,7 @@ def train(
             is_last = position.epoch >= stage.epochs
             if _validates(position.epoch, stage):
                 started = time.monotonic()
-                found = parts.validate(learner, dataset)
+                found = hooks.validate(learner, dataset)
                 position.validation_seconds = time.monotonic() - started
                 record |= {f"validation/{name}": value for name, value in found.items()}
                 metric = found[metric_name]
@@ -175,7 +175,7 @@ def train(
                 if is_best and (is_last or position.epoch >= stage.select_from):
                     position.best_metric, position.best_epoch = metric, position.epoch
                     about = {"epoch": position.epoch, "metric": metric_name, "value": metric}
-                    parts.save(directory / "best", learner, dataset, position.step, about)
+                    hooks.save(directory / "best", learner, dataset, position.step, about)
             record["seconds"] = seconds
             record["windows_per_second"] = windows_seen / max(seconds, 1e-9)
             record["eta_seconds"] = _seconds_left(position, stage, total_steps)
@@ -213,7 +213,7 @@ def train(
 
 
 def identity(objective: Objective, dataset: WindowDataset, config: TrainingConfig, encoder: Path | None) -> dict[str, Any]:
-    """What a checkpoint must agree on to be continued: the data and the settings that change the result."""
+    """The settings and data that must match for a checkpoint to be resumed: those that change the result."""
     settings = asdict(config)
     stage = {key: value for key, value in settings[objective].items() if key not in NO_EFFECT_ON_WEIGHTS}
     kept: tuple[str, ...] = ("encoder", "seed", "bf16", "store_dtype")

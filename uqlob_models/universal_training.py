@@ -3,7 +3,7 @@
 A universal model is a joint model (`joint_model.py`) that knows nothing of a symbol but its statistics: feature scales,
 statistics of the window summaries, y_ref. They are fitted on the symbol's own training windows, for a symbol that was trained on
 or for another, and everything else is shared. `for_symbol` sets them; at a horizon the result is an ordinary `UqModel`.
-Not in the paper, which trains each symbol apart.
+Not in the paper, which trains each symbol separately.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from uqlob_models.joint_model import JointEncoder, JointModel
 from uqlob_models.joint_training import OBJECTIVES, SCORE, JointLearner, JointStage, load_joint, validate_joint
 from uqlob_models.learner import fit_input_statistics
 from uqlob_models.linear_fit import fit_linear, linear_targets
-from uqlob_models.training import Parts, train
+from uqlob_models.training import TrainingHooks, train
 from uqlob_models.training_result import TrainingResult
 from uqlob_models.universal_dataset import UniversalBatch, UniversalBatches, UniversalDataset
 
@@ -141,7 +141,7 @@ def save_universal(
     )
 
 
-UNIVERSAL = Parts(UniversalBatches, UniversalLearner, lambda objective: SCORE, validate_universal, save_universal)
+UNIVERSAL = TrainingHooks(UniversalBatches, UniversalLearner, lambda objective: SCORE, validate_universal, save_universal)
 
 
 def train_universal(
@@ -149,7 +149,7 @@ def train_universal(
 ) -> TrainingResult:
     """As `train_joint`, over all symbols. The model in `directory/best` is for `load_universal`."""
     own = config.of_joint_training()
-    return train(OBJECTIVES[stage], dataset, own, directory, parts=UNIVERSAL, **options)  # type: ignore[arg-type]
+    return train(OBJECTIVES[stage], dataset, own, directory, hooks=UNIVERSAL, **options)  # type: ignore[arg-type]
 
 
 def load_universal(directory: Path) -> JointEncoder | JointModel:

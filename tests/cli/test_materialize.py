@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import day
 from uqlob_pipeline.cli.execution import materialize_choice
-from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, chosen_days, legs
+from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, chosen_days, table_groups
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.defs.build_defs import build_assets
 from uqlob_pipeline.defs.day_ranges import stretches
@@ -169,5 +169,5 @@ def test_days_that_follow_one_another_share_a_run() -> None:
 
 
 def test_the_legs_follow_the_dag() -> None:
-    order = [table.name for leg in legs(Choice()) for table in leg]
+    order = [table.name for group in table_groups(Choice()) for table in group]
     assert order.index("book_events") < order.index("token_bins") < order.index("event_features") < order.index("feature_scales")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import day
 from uqlob_pipeline.cli.command_context import CommandContext
-from uqlob_pipeline.cli.planning import Choice, days_not_taken, legs, runs_for
+from uqlob_pipeline.cli.planning import Choice, days_not_taken, runs_for, table_groups
 from uqlob_pipeline.cli.status import damaged_days, lake_status
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.build_defs import build_assets
@@ -94,7 +94,7 @@ def test_of_many_days_only_the_damaged_one_is_left_out_and_it_is_no_work_afterwa
     assert {record.partition_key for record in records} == {str(asset_day_key(made)) for made in (days[0], days[2])}
 
     choice = Choice(assets=DAILY)
-    assert [runs for leg in legs(choice) for runs in runs_for(leg, lake, profile, choice)] == []
+    assert [runs for group in table_groups(choice) for runs in runs_for(group, lake, profile, choice)] == []
     (line,) = days_not_taken(lake, profile, choice)
     assert line.startswith(f"{day(1)} is left out: it lost ")
     assert due_tables(lake, profile, day(1)) == ()  # nothing for the sensor

@@ -13,7 +13,7 @@ from tests.conftest import day
 from uqlob_pipeline.cli.execution import materialize_choice
 from uqlob_pipeline.cli.planning import Choice
 from uqlob_pipeline.config.profile import Profile, load_profile
-from uqlob_pipeline.defs.automation import QUIET_SECONDS, DueDay, due_days, dump_state, new_dumps, run_requests, touched_days
+from uqlob_pipeline.defs.automation import QUIET_SECONDS, DueDay, due_days, dump_state, new_dumps, quiet_days, run_requests
 from uqlob_pipeline.defs.build_defs import build_assets, build_defs
 from uqlob_pipeline.defs.day_ranges import RANGE_END, RANGE_START
 from uqlob_pipeline.defs.jobs import ingest
@@ -38,8 +38,8 @@ def write(lake: Lake, number: int, text: str, age: float) -> Path:
 
 def test_a_dump_still_being_written_is_left_alone_until_it_is_quiet(empty: Lake, profile: Profile) -> None:
     write(empty, 0, "{}", age=QUIET_SECONDS - 30)
-    assert touched_days(empty, profile, time.time()) == {}
-    assert list(touched_days(empty, profile, time.time() + 60)) == [day(0)]
+    assert quiet_days(empty, profile, time.time()) == {}
+    assert list(quiet_days(empty, profile, time.time() + 60)) == [day(0)]
 
 
 def test_exactly_the_touched_asset_days_are_requested(empty: Lake, profile: Profile) -> None:

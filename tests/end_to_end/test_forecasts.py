@@ -27,7 +27,7 @@ from uqlob_models.checkpoints import load_members
 from uqlob_models.evaluation import headline
 from uqlob_models.prediction import predict_instances, predict_regression
 from uqlob_pipeline.cli.execution import materialize_choice
-from uqlob_pipeline.cli.planning import Choice, legs, runs_for
+from uqlob_pipeline.cli.planning import Choice, runs_for, table_groups
 from uqlob_pipeline.cli.predict import FORECAST_ASSETS
 from uqlob_pipeline.cli.simulate import next_days
 from uqlob_pipeline.defs.build_defs import build_defs
@@ -47,7 +47,8 @@ def rows(path) -> dict[tuple[int, int], dict]:
 
 
 def planned(lake: Lake, profile, choice: Choice) -> list[tuple[list[str], list[str]]]:
-    return [(run.tables, [str(key) for key in run.keys]) for leg in legs(choice) for run in runs_for(leg, lake, profile, choice)]
+    groups = table_groups(choice)
+    return [(run.tables, [str(key) for key in run.keys]) for group in groups for run in runs_for(group, lake, profile, choice)]
 
 
 @pytest.fixture(scope="module")

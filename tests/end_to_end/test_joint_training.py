@@ -19,7 +19,7 @@ from uqlob_models.checkpoints import load_model
 from uqlob_models.joint_training import load_joint
 from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.cli.execution import materialize_choice
-from uqlob_pipeline.cli.planning import Choice, by_process, legs, planned_runs, runs_for
+from uqlob_pipeline.cli.planning import Choice, by_process, planned_runs, runs_for, table_groups
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.defs.build_defs import build_defs
 from uqlob_pipeline.defs.partitions import model_partition_key
@@ -265,11 +265,11 @@ def test_settings_of_separate_training_have_the_version_they_had(tmp_path):
 
 
 def test_one_run_per_symbol_is_planned_and_one_process(ingested, profile):
-    (leg,) = [leg for leg in legs(Choice()) if leg[0].name == "encoder"]
-    runs = runs_for(leg, ingested, profile, Choice())
+    (group,) = [group for group in table_groups(Choice()) if group[0].name == "encoder"]
+    runs = runs_for(group, ingested, profile, Choice())
     assert len(runs) == 2
     assert [len(together) for together in by_process(runs, profile)] == [2]
-    first, _, of = next(planned_runs(leg, ingested, profile, Choice()))
+    first, _, of = next(planned_runs(group, ingested, profile, Choice()))
     assert of == 1
     assert first.tables == list(STAGES)
     separate = profile.model_copy(update={"training": replace(profile.training, joint="none")})

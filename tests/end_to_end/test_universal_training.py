@@ -12,7 +12,7 @@ from tests.end_to_end.conftest import copy_of
 from uqlob_models.checkpoints import load_model
 from uqlob_models.universal_training import load_universal
 from uqlob_pipeline.cli.execution import materialize_choice
-from uqlob_pipeline.cli.planning import Choice, legs, planned_runs
+from uqlob_pipeline.cli.planning import Choice, planned_runs, table_groups
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.defs.build_defs import build_defs
 from uqlob_pipeline.defs.partitions import model_partition_key
@@ -131,8 +131,8 @@ def test_one_partition_alone_is_planned_with_the_others(made, profile, tmp_path)
     lake = copy_of(made[0], tmp_path / "lake")
     (lake.model("encoder", ModelKey(ETH, 10)) / "model.json").unlink()
     choice = Choice(symbols=(ETH,), horizons=(10,))
-    (leg,) = [leg for leg in legs(choice) if leg[0].name == "encoder"]
-    first, _, of = next(planned_runs(leg, lake, profile, choice))
+    (group,) = [group for group in table_groups(choice) if group[0].name == "encoder"]
+    first, _, of = next(planned_runs(group, lake, profile, choice))
     assert of == 1
     assert first.tables == list(STAGES)
     assert first.title.endswith("ETH-USD 10s (with BTC-USD 5s, BTC-USD 10s, ETH-USD 5s, which are trained together with it)")

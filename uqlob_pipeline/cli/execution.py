@@ -16,10 +16,10 @@ from uqlob_pipeline.cli.planning import (
     by_process,
     check_choice,
     days_not_taken,
-    legs,
     planned_runs,
     process_title,
     runs_for,
+    table_groups,
 )
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.instance import TERMINAL_RUN_CONFIG
@@ -56,15 +56,15 @@ def materialize_choice(
         log(f"run {orphan[:8]} was killed before it ended; resuming")
     count = 0
     checked: set[str] = set()
-    for leg in legs(choice):
+    for group in table_groups(choice):
         lake.refresh()
-        together = by_process(runs_for(leg, lake, profile, choice), profile) if leg[0].grain == "model" else []
+        together = by_process(runs_for(group, lake, profile, choice), profile) if group[0].grain == "model" else []
         at_once = trainings_at_once(profile, len(together))
         if at_once > 1:
             _run_models(together, lake, choice, at_once, log, instance, profile_name)
             count += sum(len(runs) for runs in together)
             continue
-        for run, number, of in planned_runs(leg, lake, profile, choice):
+        for run, number, of in planned_runs(group, lake, profile, choice):
             started = time.monotonic()
             place = f" ({number} of {of})" if of > 1 else ""
             log(f"{run.title}{place}: {'; '.join(sorted(run.reasons))}")

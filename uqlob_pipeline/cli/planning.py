@@ -28,7 +28,7 @@ class MaterializeFailed(Exception):
 
 @dataclass(frozen=True)
 class Choice:
-    """Which part of the DAG; empty means everything that is there."""
+    """Which part of the DAG; an empty choice of tables, symbols or horizons means all of them."""
 
     assets: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def chosen_days(lake: Lake, profile: Profile, choice: Choice) -> list[AssetDay]:
 
 def days_not_taken(lake: Lake, profile: Profile, choice: Choice) -> list[str]:
     """Which dumps of the chosen days are left out, or that there is none at all."""
-    if not any(leg[0].grain == "day" for leg in legs(choice)):
+    if not any(group[0].grain == "day" for group in table_groups(choice)):
         return []
     recorded = [day for day in lake.recorded_days() if choice.includes(day)]
     if recorded:
@@ -105,50 +105,52 @@ def nothing_to_do(lake: Lake, profile: Profile, choice: Choice) -> str:
     return "everything else chosen is current" if chosen_days(lake, profile, choice) else ""
 
 
-def legs(choice: Choice) -> list[list[Table]]:
-    """The chosen tables in the DAG's order, those together that have the same grain and so can share a run."""
+def table_groups(choice: Choice) -> list[list[Table]]:
+    """The chosen tables in the DAG's order, in groups of the same grain, which can share a run."""
     known = [*ASSET_TABLES, *(table for table in ON_REQUEST if table.name in choice.assets)]
     chosen = [table for table in known if not choice.assets or table.name in choice.assets]
-    return [list(leg) for _, leg in itertools.groupby(chosen, key=lambda table: (table.grain, table.on_request))]
+    return [list(group) for _, group in itertools.groupby(chosen, key=lambda table: (table.grain, table.on_request))]
 
 
-def runs_for(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> list[Run]:
-    """What would have to run now for one leg. What comes after a stale table is made from it, and so is stale too."""
+def runs_for(group: list[Table], lake: Lake, profile: Profile, choice: Choice) -> list[Run]:
+    """The runs that one group of tables needs now. Tables downstream of a stale table are stale too."""
     symbols = list(choice.symbols) or profile.symbols
     horizons = list(choice.horizons) or list(profile.evaluation.horizons_s)
     by_tables: dict[tuple[str, ...], dict[Key, str]] = {}
-    days_of_leg = chosen_days(lake, profile, choice)
-    if leg[0].on_request:
-        days_of_leg = [day for day in days_of_leg if day.date >= profile.splits.test.first]
-    for key in keys_of(leg[0], symbols, days_of_leg, horizons):
+    days = chosen_days(lake, profile, choice)
+    if group[0].on_request:
+        days = [day for day in days if day.date >= profile.splits.test.first]
+    for key in keys_of(group[0], symbols, days, horizons):
         damaged = isinstance(key, AssetDay) and bool(why_refused(lake, profile, key))
-        for place, table in enumerate(leg):
+        for place, table in enumerate(group):
             if damaged and table.name != BOOK_EVENTS:  # logged by `days_not_taken`
                 break
             why = "requested" if choice.force else why_stale(lake, profile, table.name, key)
             if not why and choice.verify_all and table.name == BOOK_EVENTS and isinstance(key, AssetDay):
                 why = why_not_all_verified(lake, key)
             if why:
-                by_tables.setdefault(tuple(t.name for t in leg[place:]), {})[key] = why
+                by_tables.setdefault(tuple(t.name for t in group[place:]), {})[key] = why
                 break
     runs = []
     for tables, stale in by_tables.items():
-        days = [key for key in stale if isinstance(key, AssetDay)]
-        parts: list[list[Key]] = [list(together) for together in stretches(days)] if days else [[key] for key in stale]
+        stale_days = [key for key in stale if isinstance(key, AssetDay)]
+        parts: list[list[Key]] = (
+            [list(together) for together in stretches(stale_days)] if stale_days else [[key] for key in stale]
+        )
         runs += [Run(list(tables), part, {stale[key] for key in part}) for part in parts]
     return runs
 
 
-def planned_runs(leg: list[Table], lake: Lake, profile: Profile, choice: Choice) -> Iterator[tuple[Run, int, int]]:
-    """The runs of a leg in this process, each with its number and how many there are.
+def planned_runs(group: list[Table], lake: Lake, profile: Profile, choice: Choice) -> Iterator[tuple[Run, int, int]]:
+    """The runs of a group in this process, each with its number and how many there are.
 
     A joint training makes the models of every horizon, a universal one those of every symbol too, in one run; what reads the
     models is planned after it.
     """
-    parts = [leg]
-    if profile.training.joint != "none" and leg[0].grain == "model":
-        stages = [table for table in leg if table.name in STAGES]
-        parts = [part for part in (stages, leg[len(stages) :]) if part]
+    parts = [group]
+    if profile.training.joint != "none" and group[0].grain == "model":
+        stages = [table for table in group if table.name in STAGES]
+        parts = [part for part in (stages, group[len(stages) :]) if part]
     for part in parts:
         runs = runs_for(part, lake, profile, choice)
         if profile.training.joint != "none" and part[0].name in STAGES:

@@ -11,7 +11,7 @@ TIMEOUT_S = 10
 
 
 def alert_of(run: dg.DagsterRun, error: str) -> dict[str, str]:
-    """What a person needs: what failed, why, and where to look. `text` alone is what chat services show."""
+    """The alert payload: failed run, reason and link. Chat services show only `text`."""
     partition = run.tags.get("dagster/partition") or run.tags.get("dagster/asset_partition_range_start", "")
     url = f"{os.environ.get(DAGSTER_UI, 'http://127.0.0.1:3000').rstrip('/')}/runs/{run.run_id}"
     what = f"uqlob run {run.run_id[:8]} failed{f' ({partition})' if partition else ''}: {error}"

@@ -30,7 +30,7 @@ def dump_state(lake: Lake, day: AssetDay) -> tuple[str, float]:
     return hashlib.blake2b(repr(seen).encode(), digest_size=8).hexdigest(), latest
 
 
-def touched_days(lake: Lake, profile: Profile, now: float) -> dict[AssetDay, str]:
+def quiet_days(lake: Lake, profile: Profile, now: float) -> dict[AssetDay, str]:
     """Asset-days of the profile whose dumps have been quiet for a while, with the state of those dumps."""
     found = {}
     for day in recorded_partitions(lake, profile):
@@ -57,7 +57,7 @@ class Cursor:
         except (ValueError, TypeError):  # of an earlier version
             return cls()
 
-    def written(self) -> str:
+    def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
@@ -70,10 +70,10 @@ class DueDay:
     state: str  # of everything that they are made from
 
 
-def due_days(lake: Lake, profile: Profile, touched: dict[AssetDay, str]) -> dict[AssetDay, DueDay]:
+def due_days(lake: Lake, profile: Profile, quiet: dict[AssetDay, str]) -> dict[AssetDay, DueDay]:
     """Of these days those with missing or stale daily tables."""
     due = {}
-    for day, dumps in touched.items():
+    for day, dumps in quiet.items():
         tables = due_tables(lake, profile, day)
         if tables:
             due[day] = DueDay(not lake.book_events(day).exists(), tables, f"{dumps} {day_recipe(lake, profile, day)}")
@@ -114,15 +114,15 @@ def new_dumps(
     context: dg.SensorEvaluationContext, lake: dg.ResourceParam[Lake], profile: dg.ResourceParam[Profile]
 ) -> dg.SensorResult | dg.SkipReason:
     lake.refresh()
-    touched = touched_days(lake, profile, time.time())
-    if not touched:
+    quiet = quiet_days(lake, profile, time.time())
+    if not quiet:
         return dg.SkipReason(f"no dump below {lake.root / 'raw'} that has been quiet for {QUIET_SECONDS:.0f} s")
     before = Cursor.read(context.cursor)
-    due = due_days(lake, profile, touched)
+    due = due_days(lake, profile, quiet)
     new = {day: wanted for day, wanted in due.items() if before.requested.get(str(day)) != wanted.state}
-    cursor = Cursor({str(day): wanted.state for day, wanted in due.items()}, before.rounds + bool(new)).written()
+    cursor = Cursor({str(day): wanted.state for day, wanted in due.items()}, before.rounds + bool(new)).to_json()
     if not new:
-        current = f"the daily tables of {len(touched) - len(due)} asset-days are current"
+        current = f"the daily tables of {len(quiet) - len(due)} asset-days are current"
         waiting = f"; {len(due)} were requested before: see their runs" if due else ""
         return dg.SensorResult(skip_reason=current + waiting, cursor=cursor)
     return dg.SensorResult(

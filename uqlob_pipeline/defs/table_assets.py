@@ -57,7 +57,7 @@ class TableAsset:
     options: dict[str, Any]
 
     def _made(self, site: Site, context: dg.AssetExecutionContext, key: Any, config: dg.Config) -> Done:
-        """Make a partition and publish it before Dagster hears of it."""
+        """Make a partition and publish it before its materialisation is reported to Dagster."""
         if self.table.group in ("models", "evaluation") and isinstance(key, AssetDay | ModelKey):
             universal = site.profile.training.joint == "universal"
             symbols = [*site.profile.symbols, UNIVERSAL] if universal else [key.symbol]

@@ -20,7 +20,7 @@ from uqlob_pipeline.market.kraken.njit_in_place import njit_in_place
 
 @dataclass(frozen=True)
 class Orders:
-    """What is wanted: one element per order."""
+    """The orders to execute: one element per order."""
 
     t: Ints  # time of the decision
     side: NDArray[np.int64]  # BUY or SELL
@@ -35,7 +35,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Executions:
-    """What became of orders: one element per order. Without a fill, prices are NaN and `exit_ts` is when it was given up."""
+    """Execution results: one element per order. Without a fill, prices are NaN and `exit_ts` is the time of cancellation."""
 
     arrival: Ints
     queue_place: Ints  # seq of the first event behind a resting order; -1 for an order that crosses

@@ -1,11 +1,11 @@
 """Fills of resting orders by price and time: exact first in, first out.
 
-An own order of known queue place trades when somebody trades past it:
+A simulated order of known queue place is filled when trading passes it:
 - an order at its price that was queued later is executed,
 - a worse price trades (a trade-through), or
 - the other side arrives at its price.
-Each time, the quantity that went past it is what it would have got first. An order of the other side that stands there and
-changes its quantity arrives only with what it grows by. The own order changes nothing for anybody else.
+Each time it is filled by the quantity that passed it. A modified order on the other side counts only by its increase. The
+simulated order does not affect other orders.
 """
 
 import numpy as np

@@ -86,7 +86,10 @@ def temporary_in(directory: Path) -> Iterator[Path]:
 
 
 def scratch_directory(lake: Lake) -> Path:
-    """Where this process puts what nobody else reads; named after it, so that it can be swept once it is gone."""
+    """Directory for this process's private temporary files.
+
+    Its name contains the process identity, so that it can be deleted after the process has ended.
+    """
     return lake.root / f"{SPILL}-{file_mark()}"
 
 

@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 from uqlob_pipeline.lake.atomic_files import sweep_temporaries, temporary_in
 from uqlob_pipeline.lake.store import LOCKS, LogFn, StoredObject, StoreError
 
-UPLOADS = ".uploads"  # what is being written; listed by nobody
+UPLOADS = ".uploads"  # uploads in progress; excluded from listings
 
 
 class FileStore:

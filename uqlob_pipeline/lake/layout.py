@@ -73,7 +73,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 class LocalFiles(Protocol):
-    """The local files of a lake that is kept in a store: some stand for objects whose bytes are still there."""
+    """The local files of a lake in a store. Some are placeholders for objects that are not downloaded yet."""
 
     root: Path  # of the files that a process works with
     windows: Path  # window stores, which the processes of a machine share
@@ -82,7 +82,7 @@ class LocalFiles(Protocol):
         """Show what the store holds now."""
 
     def fetch(self, *paths: Path) -> None:
-        """Bring the bytes of files that only stand for objects so far."""
+        """Download the bytes of files that are still placeholders."""
 
     def publish(self) -> list[str]:
         """Put into the store what was written here since."""
@@ -103,7 +103,7 @@ class LocalFiles(Protocol):
         """The row of a file of `data_quality` where it is known without the file."""
 
     def lock(self, name: str, log: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Hold a name alone among all machines."""
+        """Hold an exclusive lock on a name across all machines."""
 
 
 class Lake:
@@ -121,21 +121,21 @@ class Lake:
 
     @property
     def name(self) -> str:
-        """How another process is told of this lake, and messages name it: its path or its URL."""
+        """The lake's path or URL, as used in messages and passed to other processes."""
         return str(self.root) if self.local is None else self.place
 
     def refresh(self) -> None:
-        """See what other machines have published since; a lake of files is what it is."""
+        """See what other machines have published since. No effect for a lake of local files."""
         if self.local is not None:
             self.local.refresh()
 
     def fetch(self, *paths: Path) -> None:
-        """Bring files from the store that are read without `verified`; those of a lake of files are there."""
+        """Download files that are read without `verified` from the store. No effect for a lake of local files."""
         if self.local is not None:
             self.local.fetch(*paths)
 
     def publish(self) -> None:
-        """Show other machines what was written; a lake of files needs nothing."""
+        """Publish to other machines what was written. No effect for a lake of local files."""
         if self.local is not None:
             self.local.publish()
 

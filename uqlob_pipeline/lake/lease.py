@@ -1,11 +1,11 @@
 """Locks in a store that has nothing but objects: leases with numbers.
 
-Whoever creates `.locks/<name>/<number>` with the highest number holds the lock, and creating is what exactly one of several
-processes achieves. The holder writes the object again every few seconds. A holder whose object does not change any more has
-ended: the next one takes the following number. Two clocks are never compared.
+The process that creates `.locks/<name>/<number>` with the highest number holds the lock. Creation is atomic: exactly one of
+several processes succeeds. The holder rewrites the object every few seconds. A lock whose object has not changed for the expiry
+time is expired: the next process takes the following number. Clocks of two machines are never compared.
 
-A holder that was stopped for longer than that and goes on afterwards is not fenced off. It costs work and no data: what is
-published is whole, and the same whoever makes it.
+A holder that is suspended for longer than the expiry and then resumes is not fenced off. This can duplicate work but loses no
+data: every published object is complete, and identical whichever process writes it.
 """
 
 import json
@@ -26,7 +26,7 @@ FREE = b'{"holder": null}'
 def lease(
     store: Store, name: str, log: LogFn | None = None, *, renewed_s: float = RENEWED_S, expired_s: float = EXPIRED_S
 ) -> Iterator[None]:
-    """Hold a name alone; waits for whoever holds it."""
+    """Hold an exclusive lock on a name; blocks until the holder releases it or its lock expires."""
     key = acquire(store, name, log, poll_s=renewed_s / 2, expired_s=expired_s)
     ended = threading.Event()
     renewal = threading.Thread(target=_renew, args=(store, key, ended, renewed_s), daemon=True)
@@ -70,7 +70,7 @@ def acquire(
                     for before in held[:-1]:
                         store.delete(before)
                     return key
-                store.delete(key)  # a number of long ago, cleared away since it was listed
+                store.delete(key)  # an old number that was deleted after the listing
             continue
         sleep(poll_s)
 
@@ -78,12 +78,12 @@ def acquire(
 def _content(store: Store, key: str) -> bytes:
     try:
         return store.read(key)
-    except FileNotFoundError:  # cleared away by the next holder: not free
+    except FileNotFoundError:  # deleted by the next holder: not free
         return json.dumps({"holder": "another process"}).encode()
 
 
 def _holder(content: bytes) -> str:
-    """Who holds a lock, if its object says it: whatever it holds, it is waited for until it expires."""
+    """The holder named in a lock object, or 'another process' if it is unreadable; the lock holds until it expires either way."""
     with suppress(ValueError, TypeError, KeyError):
         return str(json.loads(content)["holder"])
     return "another process"

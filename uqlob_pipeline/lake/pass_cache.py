@@ -1,7 +1,7 @@
 """Passes over a whole lake that look at each partition once, however many tables read it.
 
-A fit is an input of every day of its symbol and has every training day as an input: without memory, the time of a pass would
-grow with the square of the number of days.
+A fit is an input of every day of its symbol and has every training day as an input: without memoisation, the time of a pass
+would grow with the square of the number of days.
 """
 
 from collections.abc import Callable, Iterator

@@ -11,13 +11,13 @@ KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, 
 
 
 def lock_number(name: str) -> int:
-    """The 64 bits that stand for a name in the database."""
+    """The 64-bit advisory-lock key of a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 @contextmanager
 def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterator[None]:
-    """Hold a name alone among all processes that use the database; waits for whoever holds it."""
+    """Hold an exclusive lock on a name among all processes that use the database; blocks until the holder releases it."""
     try:
         import psycopg2
     except ImportError as error:

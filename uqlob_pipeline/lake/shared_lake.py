@@ -132,7 +132,7 @@ def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: boo
 
 
 def _make_private(scratch: Path) -> None:
-    """Whoever can write there decides what is read instead of the store's objects: the directory is the user's alone."""
+    """Cached files are read in place of the store's objects, so only the owner may write to this directory."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.lstat(scratch)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

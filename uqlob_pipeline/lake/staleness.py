@@ -143,7 +143,7 @@ def read_inputs(lake: Lake, profile: Profile, table: Table, key: Key) -> dict[st
     causes = [problem for problem in problems if not problem[1].startswith(CANNOT)]
     if causes:
         raise _refusal(f"{table.name} of {key}", table, causes, key)
-    if problems:  # inputs that cannot be made themselves: what they need is what this table needs
+    if problems:  # the inputs are blocked: report what blocks them
         raise NotReady(f"{table.name} of {key} needs {problems[0][1].partition(' needs ')[2] or problems[0][1]}")
     return inputs
 
@@ -186,7 +186,7 @@ def _why_unusable(lake: Lake, profile: Profile, source: Input, key: Key) -> str:
         return ""
     now = {inner.table: version_on_disk(lake, inner.table, expected[inner.table]) for inner in table.inputs}
     changed = [name for name, version in now.items() if version not in (None, on_disk.inputs[name])]
-    for name in changed:  # a damaged footer names another version: what is damaged is not made again by its readers
+    for name in changed:  # a damaged footer also shows another version; recomputing downstream tables would not repair it
         verified(table_path(lake, name, expected[name]))
     return f"made from another {' and '.join(changed)} than the lake holds" if changed else ""
 
@@ -211,7 +211,7 @@ def _refusal(needed_by: str, table: Table | None, problems: list[Problem], key: 
 
 
 def _require_days(lake: Lake, profile: Profile, table: Table, source: Input, key: Key) -> None:
-    """Splits without a day, or of other data than the lake's, are refused as such: a list of missing days would help nobody."""
+    """Raise a specific error for a split without days, or with days of another dataset, instead of listing every missing day."""
     if table.grain not in ("symbol", "model"):
         return
     symbol = symbol_of(key)
@@ -297,7 +297,7 @@ def stale_partitions(lake: Lake, profile: Profile, *names: str) -> dict[str, dic
 def staleness_by_table(lake: Lake, profile: Profile, days: list[AssetDay]) -> dict[str, dict[Key, str]]:
     """For each partition of each table why it is not current, or an empty reason.
 
-    A report of stale tables is as stale as they are, although making the report alone again would gain nothing.
+    The report is stale if any table that it shows is stale, although rebuilding only the report would not help.
     """
     found: dict[str, dict[Key, str]] = {}
     with one_pass():

@@ -68,7 +68,10 @@ class Store(Protocol):
         """Remove an object; one that is missing is no error."""
 
     def lock(self, name: str, log: LogFn | None = None) -> AbstractContextManager[None]:
-        """Hold a name alone; waits for whoever holds it. A lock ends with its process, at once or after a while."""
+        """Hold an exclusive lock on a name; blocks until the holder releases it.
+
+        A lock ends with its process, at once or after a while.
+        """
 
 
 def is_url(place: str) -> bool:

@@ -32,8 +32,8 @@ class Column:
 class Input:
     """A table that another one reads. The grains of both say which partitions: a day reads the fit of its symbol, say.
 
-    `splits` chooses the days where a fit or a model reads days. An optional input is left out where it is missing. An input
-    that must only exist is read whatever it was made from; every other one must itself agree with the profile and the lake.
+    `splits` chooses the days where a fit or a model reads days. An optional input is left out where it is missing. With
+    `must_only_exist` the provenance of the input is not checked. Every other input must agree with the profile and the lake.
     """
 
     table: str
@@ -55,7 +55,7 @@ class Table:
     columns: tuple[Column, ...] = ()
     inputs: tuple[Input, ...] = ()
     settings: tuple[str, ...] = ()  # keys of the profile that change what comes out
-    settings_fn: SettingsFn | None = None  # where keys alone cannot say it; also given the provenance on disk
+    settings_fn: SettingsFn | None = None  # used where a list of keys is not sufficient; also given the provenance on disk
     sql: tuple[str, ...] = ()  # files of sql/; their content is the code version
     code: str = ""  # code version of tables without SQL: raised when the same inputs and settings would give another result
     companions: tuple[str, ...] = ()  # tables written with this one, before it: this one's provenance stands for all

@@ -103,7 +103,7 @@ ON_REQUEST = tuple(table for table in DESCRIPTIONS if table.on_request)
 
 
 def window_inputs(needed_by: str, splits: tuple[SplitName, ...]) -> Table:
-    """The windows of a model with their labels and scales, for whoever reads them without being a table."""
+    """The windows of a model with their labels and scales, for callers that are not registered tables."""
     sources = (
         Input("feature_scales"),
         Input("label_thresholds"),

@@ -164,7 +164,7 @@ def training_directory(home: Path, provenance: Provenance, training: int) -> Pat
 
 
 def publish(record: StageRecord) -> None:
-    """Put a finished training in the place of the one before, then clear that one away."""
+    """Publish a finished training, then delete the one that it replaces."""
     home = record.directory.parent
     written = {name: value for name, value in asdict(record).items() if name != "directory"}
     written["provenance"]["data_version"] = record.provenance.data_version
@@ -185,8 +185,10 @@ def member_directories(directory: Path, ensemble: int) -> list[Path]:
 
 
 def content_of_weights(path: Path) -> str:
-    """A hash of the weights and their description. The order of the file's metadata differs from process to process and does not
-    count. A file that is no weights file any more is hashed as it is."""
+    """A hash of the weights and their description; the order of the file's metadata differs between processes and has no effect.
+
+    A file that cannot be read as weights is hashed as bytes.
+    """
     try:
         return weights_hash(path.read_bytes())
     except (ValueError, AttributeError, RecursionError):

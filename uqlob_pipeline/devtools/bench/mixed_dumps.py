@@ -17,7 +17,7 @@ LAYOUTS = ("kraken", "reordered", "spaced")
 
 @contextmanager
 def mixed_dump(events: int, layout: str) -> Iterator[Path]:
-    """One dump of three symbols, two channels and two days, line by line in turns; about so many level-3 events."""
+    """One dump of three symbols, two channels and two days, line by line in turns; about the given number of level-3 events."""
     with tempfile.TemporaryDirectory(prefix="uqlob-bench-") as root:
         process = multiprocessing.get_context("spawn").Process(target=_write, args=(root, events, layout))
         process.start()

@@ -113,7 +113,7 @@ def cluster(
     workers: tuple[str, ...] = ("worker",),
     node_environment: dict[str, str] | None = None,
 ) -> Iterator[Cluster]:
-    """Everything, started and stopped; the lake holds the dumps of so many simulated days.
+    """Everything, started and stopped; the lake holds the dumps of the given number of simulated days.
 
     The head works too where there is one worker alone.
     """

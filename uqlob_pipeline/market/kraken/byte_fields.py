@@ -23,7 +23,7 @@ _DAYS_OF_MONTH = np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], n
 
 
 def _load(bits: int, result: Any) -> Any:
-    """A function that reads an unsigned integer of so many bits at a position of a byte array, aligned or not, unchecked."""
+    """A function that reads an unsigned integer of the given number of bits from a byte array, at any position, unchecked."""
 
     def load(_: Any, text: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -5,5 +5,5 @@ UNKNOWN, LEVEL3, BOOK, TRADE, HEARTBEAT = 0, 1, 2, 3, 4  # channels of scanned l
 ADD, MODIFY, DELETE, EXECUTION = 0, 1, 2, 3  # events
 UNKNOWN_EVENT = 255
 MISSING = -1  # no time, no checksum
-UNREADABLE = -2  # a field that is there and cannot be read
+UNREADABLE = -2  # a field that exists and cannot be read
 OFF_GRID = -3  # a number with more decimals than the instrument has

@@ -60,7 +60,7 @@ def _verify(book: Book, run: Run, at_end: bool) -> None:
 
 @njit_inline
 def _confirm(run: Run) -> None:
-    """What the rows so far have claimed and counted stands."""
+    """Commit the print claims and counters of all rows up to this verified message."""
     state, counters = run.state, run.counters
     state[State.VERIFIED_EXECUTIONS] = counters[Counter.EXECUTIONS]
     state[State.VERIFIED_CROSSED] = counters[Counter.CROSSED]
@@ -72,7 +72,7 @@ def _confirm(run: Run) -> None:
 
 @njit_inline
 def _undo(run: Run) -> None:
-    """Return to what the rows had claimed and counted at the last verified message."""
+    """Restore the print claims and counters of the last verified message."""
     state, counters = run.state, run.counters
     counters[Counter.EXECUTIONS] = state[State.VERIFIED_EXECUTIONS]
     counters[Counter.CROSSED] = state[State.VERIFIED_CROSSED]

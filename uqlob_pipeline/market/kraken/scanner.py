@@ -1,8 +1,8 @@
 """Kraken's v2 messages in the layouts that its servers write, scanned from bytes into integers, compiled.
 
 One pass over a block of whole lines fills the arrays of a `Scan`. A line whose layout `message_layouts` does not know is UNKNOWN
-and is left to the general path, which reads any JSON. The scanner never calls a line bad: what it accepts, the general path reads
-to the same integers.
+and is left to the general path, which reads any JSON. The scanner never rejects a line. For every line that it accepts, the
+general path gives the same integers.
 """
 
 import numpy as np

@@ -45,7 +45,7 @@ def confirm(run: Run) -> None:
 
 @njit_in_place
 def begin(run: Run) -> None:
-    """A session begins: what the ones before it cover ends with their last verified message."""
+    """Begin a session: the time covered by earlier sessions ends at their last verified message."""
     state, digests = run.state, run.digests
     if state[State.VERIFIED_TS] > state[State.NOT_BEFORE]:
         state[State.NOT_BEFORE], state[State.LAST] = state[State.VERIFIED_TS], 0

@@ -172,7 +172,7 @@ def cancel_somewhere(
     side = BID if uniform(rng) < share * (1.0 - dynamics.cancel_tilt * dynamics.signal * x[PRESSURE]) else ASK
     if tally[BID_LEVELS + side] <= FEWEST_LEVELS:
         side = ASK - side
-    # A cursor walks over all orders, so that none is forgotten where the price left it.
+    # A cursor walks over all orders, so that orders far from the price are also cancelled.
     order = ladder.pool[side, cursor % tally[BID_ORDERS + side]]
     if abs(ladder.orders[CELL, order] - tally[BEST_BID + side]) < STALE:
         order = pick_order(ladder, rng, side)

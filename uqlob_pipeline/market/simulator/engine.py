@@ -97,7 +97,7 @@ def _act(market: Market, dynamics: Dynamics) -> bool:
     poor = min(tally[BID_LEVELS], tally[ASK_LEVELS]) <= FEWEST_LEVELS
     if poor or uniform(rng) * (1.0 + resting / dynamics.target_orders) < 1.0:
         return add_somewhere(ladder, message, x, rng, dynamics, now, next_key(market))
-    market.ns[CURSOR] += 1  # walks over all orders, so that none is forgotten where the price left it
+    market.ns[CURSOR] += 1  # walks over all orders, so that orders far from the price are also cancelled
     cancel_somewhere(ladder, message, x, rng, dynamics, now, market.ns[CURSOR])
     return True
 

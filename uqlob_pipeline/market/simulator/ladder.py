@@ -228,7 +228,7 @@ def depth_rank(ladder: Ladder, side: int, cell: int, most: int) -> int:
 
 @njit(cache=True, nogil=True)
 def boundary(ladder: Ladder, side: int, depth: int) -> int:
-    """The deepest cell that a feed of so many levels shows; beyond any cell while the side has fewer."""
+    """The deepest cell that a feed of the given number of levels shows; beyond any cell while the side has fewer."""
     if ladder.tally[BID_LEVELS + side] < depth:
         return -NO_BOUND if side == BID else NO_BOUND
     cell = ladder.tally[BEST_BID + side]

@@ -8,7 +8,8 @@ The mid-price moves at repricings only. This module decides when one happens and
 - pressure: an Ornstein-Uhlenbeck process over a few seconds. It tilts the order flow and the sign of the next repricings.
   Each repricing relieves the pressure that it follows by as much as it makes the next one likelier to have the same sign,
   so the mid-price itself is a random walk although the book predicts part of it;
-- metaorder: large orders worked over tens of seconds. They tilt the signs of market orders and nothing else;
+- metaorder: a two-sided on-off process over tens of seconds, as of a large order that is worked in parts. It tilts the signs of
+  market orders and nothing else;
 - the slow regime: a two-state chain over minutes in which the same order flow moves the price less or more: repricings are
   smaller or larger, and follow the pressure less or more often. It changes no rate, size or distance of orders. A window sees
   a few repricings, which say little about either; the outcomes of recent windows have seen many.

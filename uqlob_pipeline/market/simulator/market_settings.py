@@ -38,7 +38,7 @@ class MarketSettings:
     signal: float = 1.0  # 0: the null market, whose order flow says nothing about the future direction
     regime: float = 1.0  # 0: no slow impact regime
     depth: int = 1000  # price levels per side of the level3 feed
-    level2: int | None = None  # also write the `book` channel, with so many levels per side
+    level2: int | None = None  # also write the `book` channel, with the given number of levels per side
     faults: Faults = field(default_factory=Faults)
     max_events: int | None = None
     shift: dt.date | None = None  # from this day on the symbol is in the volatility regime of the paper's test days

@@ -50,7 +50,7 @@ def null_tests(paths: Iterable[QuotePath]) -> SignTests:
 
 
 def null_market_tests(symbol: str, seeds: tuple[int, ...], hours: float) -> SignTests:
-    """Simulates so many hours of the null market for each seed, in days of up to DAY_HOURS, and tests them together."""
+    """Simulates `hours` hours of the null market for each seed, in days of up to DAY_HOURS, and tests them together."""
     return null_tests(_null_days(symbol, seeds, hours))
 
 

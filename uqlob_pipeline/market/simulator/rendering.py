@@ -50,7 +50,7 @@ def put_decimal(out: np.ndarray, at: int, units: int, precision: int) -> int:
 
 @njit(cache=True, nogil=True)
 def put_time(out: np.ndarray, at: int, ns: int, decimals: int) -> int:
-    """RFC 3339 in UTC, quoted, the fraction truncated to so many decimals."""
+    """RFC 3339 in UTC, quoted, the fraction truncated to the given number of decimals."""
     seconds, fraction = ns // _SECOND, ns % _SECOND
     days, of_day = seconds // _DAY_SECONDS, seconds % _DAY_SECONDS
     # Civil date from days since 1970, eras of 400 years that begin in March.

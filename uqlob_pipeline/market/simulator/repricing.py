@@ -1,7 +1,8 @@
-"""A repricing: every quote that the new price leaves behind goes, and new ones stand, in one message at one timestamp.
+"""A repricing: all quotes passed by the new price are removed and new quotes are placed, in one message at one timestamp.
 
-Nothing of it is left for later, so a window that ends in it foresees nothing. The sign is the only part of a repricing that
-the pressure can tilt: with signal = 0 it is a fair coin, whatever anyone has seen, and up and down are mirror images.
+No part of it comes later, so a window that ends in a repricing cannot foresee the rest of it. The sign is the only part of a
+repricing that the pressure can tilt: with signal = 0 both signs have probability 1/2 whatever happened before, and up and down
+are mirror images.
 """
 
 import numpy as np

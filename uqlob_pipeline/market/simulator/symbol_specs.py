@@ -26,7 +26,7 @@ class SymbolSpec:
     events_per_second: float  # the paper's
     opening_price: float
     median_quantity: float
-    ticks_per_cell: int  # market makers quote on a grid of so many ticks
+    ticks_per_cell: int  # market makers quote on a grid of the given number of ticks
     narrow_spread: int  # cells
     extra_spread: float  # mean cells above the narrowest
     repricing_step: int  # half cells

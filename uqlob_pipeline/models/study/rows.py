@@ -60,7 +60,7 @@ def row_provenance(lake: Lake, profile: Profile, variant: Variant, key: StudyKey
     for stage in ("pretraining", "regression", "classification"):
         for name in NO_EFFECT_ON_WEIGHTS:
             del config[stage][name]
-    for name in ("device", "compile", "joint"):  # the study trains each horizon apart, whatever the DAG does
+    for name in ("device", "compile", "joint"):  # the study trains each horizon separately, whatever the DAG does
         del config[name]
     own = variant.model_dump(mode="json", exclude={"title", "order", "table", "training", "optional"})
     evaluation = profile.settings_version(
