@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
@@ -27,6 +26,7 @@ from uqlob_pipeline.defs.orphaned_runs import PROCESS_TAG, end_orphaned_runs
 from uqlob_pipeline.defs.staleness_checks import check_name
 from uqlob_pipeline.defs.terminal_origin import show_runs_in_timeline
 from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.process_identity import process_identity
 from uqlob_pipeline.lake.staleness import stale_partitions
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES
@@ -39,7 +39,7 @@ def materialize_choice(
     lake: Lake,
     profile: Profile,
     choice: Choice,
-    log: Callable[[str], None],
+    log: LogFn,
     instance: dg.DagsterInstance,
     profile_name: str | None = None,
 ) -> int:
@@ -97,7 +97,7 @@ def _run_models(
     lake: Lake,
     choice: Choice,
     at_once: int,
-    log: Callable[[str], None],
+    log: LogFn,
     instance: dg.DagsterInstance,
     profile_name: str | None,
 ) -> None:

@@ -20,7 +20,7 @@ import dagster as dg
 
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.models.assets import GPU
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.stage_training import format_duration
 
 MAX_PARALLEL = 4  # each needs about a gigabyte for a model, its windows and a Dagster run

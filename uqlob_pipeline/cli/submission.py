@@ -1,7 +1,6 @@
 """`uqlob materialize --submit`: one backfill of what was planned, launched by the daemon of the instance."""
 
 import time
-from collections.abc import Callable
 
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus
@@ -10,6 +9,7 @@ from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice,
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.jobs import request
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.staleness import stale_with_downstream
 from uqlob_pipeline.lake.table import Key
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, keys_of
@@ -23,7 +23,6 @@ ENDED = {
     BulkActionStatus.FAILED,
     BulkActionStatus.CANCELED,
 }
-LogFn = Callable[[str], None]
 
 
 def submit_choice(lake: Lake, profile: Profile, choice: Choice, log: LogFn, instance: dg.DagsterInstance) -> int:

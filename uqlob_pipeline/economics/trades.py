@@ -35,12 +35,13 @@ from uqlob_pipeline.economics.signals import Signal, acting_rows, signals_of
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, require_input
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.evaluation_files import CALIBRATED, MULTIPLIER, read_whole
 from uqlob_pipeline.models.gated_evaluation import read_k_star
-from uqlob_pipeline.models.inputs import LogFn, read_threshold
+from uqlob_pipeline.models.inputs import read_threshold
 
 SCHEMA = pa.schema([pa.field(column.name, pa.type_for_alias(column.type)) for column in REGISTRY[TRADES].columns])
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from uqlob_pipeline.lake.atomic_files import sweep_temporaries, temporary_in
-from uqlob_pipeline.lake.store import LOCKS, LogFn, StoredObject, StoreError
+from uqlob_pipeline.lake.log_function import LogFn
+from uqlob_pipeline.lake.store import LOCKS, StoredObject, StoreError
 
 UPLOADS = ".uploads"  # uploads in progress; excluded from listings
 

@@ -2,13 +2,13 @@
 
 import datetime as dt
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from uqlob_pipeline.config.profile import check_symbol
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.pass_cache import once_per_pass
 from uqlob_pipeline.lake.store import StoreRefused, is_url
 
@@ -102,7 +102,7 @@ class LocalFiles(Protocol):
     def quality_row(self, path: Path) -> dict[str, Any] | None:
         """The row of a file of `data_quality` where it is known without the file."""
 
-    def lock(self, name: str, log: Callable[[str], None]) -> AbstractContextManager[None]:
+    def lock(self, name: str, log: LogFn) -> AbstractContextManager[None]:
         """Hold an exclusive lock on a name across all machines."""
 
 

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.process_identity import process_identity
-from uqlob_pipeline.lake.store import LOCKS, LogFn, Store, StoreError
+from uqlob_pipeline.lake.store import LOCKS, Store, StoreError
 
 RENEWED_S, EXPIRED_S = 5.0, 25.0
 FREE = b'{"holder": null}'

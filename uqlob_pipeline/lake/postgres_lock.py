@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from uqlob_pipeline.lake.store import LogFn, StoreError, StoreRefused
+from uqlob_pipeline.lake.log_function import LogFn
+from uqlob_pipeline.lake.store import StoreError, StoreRefused
 
 # A connection that broke is noticed within a minute and a half, on both sides.
 KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6}

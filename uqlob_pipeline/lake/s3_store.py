@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from uqlob_pipeline.lake.lease import lease
-from uqlob_pipeline.lake.store import LogFn, StoredObject, StoreError, StoreRefused, without_secrets
+from uqlob_pipeline.lake.log_function import LogFn
+from uqlob_pipeline.lake.store import StoredObject, StoreError, StoreRefused, without_secrets
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

@@ -18,11 +18,12 @@ from typing import Any
 
 from uqlob_pipeline.lake.file_hashes import KEPT, SUFFIX, file_hash, hash_record
 from uqlob_pipeline.lake.layout import names_in
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.published_dumps import HASHES, record_key, record_of
-from uqlob_pipeline.lake.store import LogFn, Store, StoredObject, StoreError
+from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
 SMALL = 1 << 16

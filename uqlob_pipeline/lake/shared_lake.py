@@ -18,11 +18,12 @@ from pathlib import Path
 from uqlob_pipeline.lake.file_hashes import FETCHERS
 from uqlob_pipeline.lake.indexed_files import IndexedFiles
 from uqlob_pipeline.lake.layout import Lake, lake_place
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
 from uqlob_pipeline.lake.shared_files import SharedFiles
-from uqlob_pipeline.lake.store import LogFn, StoreError, StoreRefused, is_url
+from uqlob_pipeline.lake.store import StoreError, StoreRefused, is_url
 
 SCRATCH, SCRATCH_GB = "UQLOB_SCRATCH", "UQLOB_SCRATCH_GB"
 DEFAULT_GB = 20.0

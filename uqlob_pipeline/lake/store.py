@@ -5,13 +5,13 @@ maps work on local files: objects are fetched to a scratch directory, and what w
 """
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-LogFn = Callable[[str], None]
+from uqlob_pipeline.lake.log_function import LogFn
+
 LOCKS = ".locks"  # keys of the store itself, which are no files of a lake
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
 

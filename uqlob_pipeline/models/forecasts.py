@@ -13,11 +13,12 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance, version_on_disk
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.calibrated_predictions import RECALIBRATED, chosen_settings, recalibrated_table, timing_of
-from uqlob_pipeline.models.inputs import LogFn, ModelInputs, load_windows
+from uqlob_pipeline.models.inputs import ModelInputs, load_windows
 from uqlob_pipeline.models.predictions import head_columns
 from uqlob_pipeline.models.stages import HEADS, Stage, StageRecord, read_record
 

@@ -4,7 +4,6 @@ Training reads the training and validation days, never a test day; prediction re
 may lie in an earlier split. The data version of the result is the hash of exactly these inputs.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.splits import SplitName
 from uqlob_pipeline.lake.file_hashes import read_table, verified
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.staleness import read_inputs, require_input
 from uqlob_pipeline.lake.table import ALL_SPLITS, TRAINING_SPLITS
 from uqlob_pipeline.lake.table_registry import window_inputs
@@ -20,9 +20,7 @@ from uqlob_pipeline.lake.table_registry import window_inputs
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
 
-__all__ = ["ALL_SPLITS", "LogFn", "ModelInputs", "Threshold", "gather_inputs", "load_windows", "read_threshold"]
-
-LogFn = Callable[[str], None]
+__all__ = ["ALL_SPLITS", "ModelInputs", "Threshold", "gather_inputs", "load_windows", "read_threshold"]
 
 
 @dataclass(frozen=True)

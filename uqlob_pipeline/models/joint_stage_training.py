@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.staleness import NotReady
-from uqlob_pipeline.models.inputs import LogFn, load_windows
+from uqlob_pipeline.models.inputs import load_windows
 from uqlob_pipeline.models.joint_stages import JointPlan
 from uqlob_pipeline.models.stage_training import ALREADY, OnEpoch, ProgressLog, count_targets, write_record
 from uqlob_pipeline.models.stages import HISTORY, Stage, StageRecord, member_directories, publish

@@ -15,9 +15,10 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, expected_provenance
-from uqlob_pipeline.models.inputs import ALL_SPLITS, LogFn, ModelInputs, gather_inputs, load_windows
+from uqlob_pipeline.models.inputs import ALL_SPLITS, ModelInputs, gather_inputs, load_windows
 from uqlob_pipeline.models.representations import shared_encode
 from uqlob_pipeline.models.stages import HEADS, Stage, StageRecord, read_record
 

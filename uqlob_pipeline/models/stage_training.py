@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.models.gated_evaluation import bootstrap
-from uqlob_pipeline.models.inputs import LogFn, load_windows
+from uqlob_pipeline.models.inputs import load_windows
 from uqlob_pipeline.models.served_state_files import write_served_state
 from uqlob_pipeline.models.stages import (
     HISTORY,

@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 
 
 @contextmanager

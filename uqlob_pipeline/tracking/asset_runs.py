@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.economics.names import ECONOMICS, TRADES
 from uqlob_pipeline.lake.layout import Lake, ModelKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.models.evaluation_files import MULTIPLIER
 from uqlob_pipeline.models.gated_evaluation import EvaluationDone, MultiplierDone
-from uqlob_pipeline.models.inputs import LogFn
 from uqlob_pipeline.models.predictions import PredictionsDone
 from uqlob_pipeline.models.stages import HEADS, Stage, read_record
 from uqlob_pipeline.tables.dataset_profile import DatasetProfile

@@ -17,7 +17,7 @@ from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake, ModelKey
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.tracking.mlflow_store import Store
 from uqlob_pipeline.tracking.outbox import Outbox, RunIdentity, open_outbox
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from uqlob_models.config import fingerprint
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.joint_stage_training import train_joint_unlocked
 from uqlob_pipeline.models.joint_stages import TASKS, JointPlan, JointStage, joint_data_version, joint_name, trained_together
 from uqlob_pipeline.models.stage_training import ALREADY

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from uqlob_pipeline.lake.layout import Lake, StudyKey
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.study.rows import ROWS, StudyRowDone
 from uqlob_pipeline.tracking.asset_runs import model_params
 from uqlob_pipeline.tracking.client import Tracking, now_ms

@@ -10,7 +10,7 @@ from typing import Any
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.file_hashes import file_hash, read_table
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.stage_training import ALREADY, train_stage_unlocked
 from uqlob_pipeline.models.stages import (
     HEADS,

@@ -12,11 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from uqlob_pipeline.lake.log_function import LogFn
 
 Variant = Literal["market", "shift", "short", "null"]
 # Large files that are only ever replaced whole: a copy of a lake can share them.
@@ -83,7 +85,7 @@ def copy_lake(source: Path, target: Path) -> None:
             shutil.copy2(entry, target / entry.name)
 
 
-def build(market: IntervalLake, log: Callable[[str], None]) -> None:
+def build(market: IntervalLake, log: LogFn) -> None:
     """Simulates and runs the whole DAG, or resumes it; returns at once if that is done."""
     from uqlob_pipeline.config.profile import PROFILES, load_profile
 
@@ -120,7 +122,7 @@ def build(market: IntervalLake, log: Callable[[str], None]) -> None:
 
 @contextmanager
 def built_lakes(
-    seeds: str, variants: Sequence[Variant], workdir: Path | None, log: Callable[[str], None]
+    seeds: str, variants: Sequence[Variant], workdir: Path | None, log: LogFn
 ) -> Iterator[dict[Variant, list[IntervalLake]]]:
     """The lakes of every variant, one per seed of the list "21,22": kept in `workdir`, else deleted after the block."""
     with tempfile.TemporaryDirectory(prefix="uqlob-lakes-") as temporary:

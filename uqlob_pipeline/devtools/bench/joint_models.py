@@ -12,7 +12,7 @@ from __future__ import annotations
 import json as json_text
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import typer
 
 from uqlob_pipeline.devtools.bench.joint_scores import Scored, means, paired, score, score_plain
 from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile, market_windows
+from uqlob_pipeline.lake.log_function import LogFn
 
 if TYPE_CHECKING:
     from uqlob_models.config import TrainingConfig
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from uqlob_models.joint_model import JointModel
     from uqlob_models.model import UqModel
 
-LogFn = Callable[[str], None]
 PLAIN = {"linear": "linear", "boosting": "boosting", "linear_path": "its own linear path"}
 WAYS = ("joint", "separate", *PLAIN)
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, LogFn, market_profile, market_windows
+from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile, market_windows
+from uqlob_pipeline.lake.log_function import LogFn
 
 if TYPE_CHECKING:
     from rich.progress import Progress

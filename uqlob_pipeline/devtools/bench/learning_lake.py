@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from uqlob_pipeline.lake.log_function import LogFn
 
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from uqlob_pipeline.market.simulator import MarketSettings
 
 FIRST_DAY = dt.date(2026, 1, 5)
-LogFn = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import json as json_text
 import math
 import tempfile
 import time
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uqlob_pipeline.cli.simulate import parse_symbols
+from uqlob_pipeline.lake.log_function import LogFn
 
 if TYPE_CHECKING:
     from uqlob_pipeline.devtools.bench.direction_baseline import Scored
     from uqlob_pipeline.market.stylised_facts import Fact
 
-LogFn = Callable[[str], None]
 TOLERANCE = {"events_per_second": 0.05, "sigma_lr": 0.15, "ratio_30_5": 0.10, "y_ref": 0.25}
 SHARE_TOLERANCE = 0.05  # of a stationary share, in absolute terms
 F1_TOLERANCE = 0.05

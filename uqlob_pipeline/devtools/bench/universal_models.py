@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uqlob_pipeline.devtools.bench.joint_models import LogFn, core_seconds, counted, train_together, windows_at
+from uqlob_pipeline.devtools.bench.joint_models import core_seconds, counted, train_together, windows_at
 from uqlob_pipeline.devtools.bench.joint_scores import Scored, means, paired, score, score_plain, score_published
 from uqlob_pipeline.devtools.bench.learning_lake import LearningMarket, market_profile
+from uqlob_pipeline.lake.log_function import LogFn
 
 if TYPE_CHECKING:
     from uqlob_models.config import TrainingConfig

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from uqlob_pipeline.lake.log_function import LogFn
+
 PROFILE = "drill"
 STAGES: dict[str, tuple[str, ...]] = {
     "ingest": ("book_events", "window_prices"),
@@ -156,7 +158,7 @@ class Drill:
     stages: tuple[str, ...]
     kills: int
     rng: random.Random
-    log: Callable[[str], None]
+    log: LogFn
     seconds: dict[str, float] = field(default_factory=dict)
     before: dict[str, Site] = field(default_factory=dict)
 

@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -32,6 +31,7 @@ from uqlob_pipeline.devtools.drill.steps import (
 )
 from uqlob_pipeline.devtools.drill.tally import Tally
 from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake.log_function import LogFn
 
 DAMAGED_AT_ONCE = {"import": 130, "recorder": 130, "replay": 8}  # the replay reads whole days
 FLIPPED_AT_ONCE = 4
@@ -67,7 +67,7 @@ class RandomDrill:
 
     root: Path
     seed: int
-    log: Callable[[str], None]
+    log: LogFn
     steps: tuple[str, ...] = tuple(step.name for step in STEPS)
     seconds: dict[str, float] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)

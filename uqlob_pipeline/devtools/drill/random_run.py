@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import typer
 from uqlob_pipeline.devtools.drill.child import Child
 from uqlob_pipeline.devtools.drill.random_drill import RandomDrill
 from uqlob_pipeline.devtools.drill.tally import Tally
+from uqlob_pipeline.lake.log_function import LogFn
 
 LOGGED_EVERY = 10  # faults
 POLL_S = 0.2
@@ -27,7 +28,7 @@ def play_random(
     seed: int,
     numbers: range,
     steps: tuple[str, ...],
-    log: Callable[[str], None],
+    log: LogFn,
     results: Path | None = None,
     parallel: int = 1,
 ) -> None:

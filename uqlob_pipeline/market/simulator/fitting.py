@@ -13,20 +13,19 @@ value by its own statistic; a few rounds settle. The markets are observed withou
 
 import datetime as dt
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.market.simulator.market_settings import MarketSettings
 from uqlob_pipeline.market.simulator.market_statistics import HORIZONS_S, LabelScale, label_scale, window_prices
 from uqlob_pipeline.market.simulator.observation import observe_day
 from uqlob_pipeline.market.simulator.symbol_specs import FITTED, SYMBOL_DIRECTORY, SymbolSpec
 
 FIRST_DAY = dt.date(2026, 1, 5)
-LogFn = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.study import StudyError, Variant, read_variants
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.layout import Lake, StudyKey
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.provenance import Provenance
 from uqlob_pipeline.lake.staleness import NotReady, provenance_on_disk, why_differs
 from uqlob_pipeline.lake.study_keys import STUDY_ROWS
@@ -22,7 +23,7 @@ from uqlob_pipeline.lake.table import ALL_SPLITS, TRAINING_SPLITS
 from uqlob_pipeline.lake.table_registry import REGISTRY
 from uqlob_pipeline.models.calibrated_predictions import chosen_settings, recalibrated_table, timing_of
 from uqlob_pipeline.models.gated_evaluation import bootstrap
-from uqlob_pipeline.models.inputs import LogFn, gather_inputs, load_windows, read_threshold
+from uqlob_pipeline.models.inputs import gather_inputs, load_windows, read_threshold
 from uqlob_pipeline.models.predictions import target_columns
 
 if TYPE_CHECKING:

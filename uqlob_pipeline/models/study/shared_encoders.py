@@ -16,7 +16,7 @@ import numpy as np
 from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, TrainingConfig, fingerprint
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.layout import Lake, ModelKey
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.training_lock import training_lock
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from uqlob_models.config import TrainingConfig
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.config.study import Variant
 from uqlob_pipeline.lake.layout import Lake, StudyKey
-from uqlob_pipeline.models.inputs import LogFn
+from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.predictions import distribution_columns, probability_columns
 from uqlob_pipeline.models.study.shared_encoders import cached_array, representations, shared_encoder
 
