@@ -192,7 +192,7 @@ class AttentiveHead(nn.Module):
 
     def decode(self, states: WindowStates, target: Tensor, context: Tensor) -> Tensor:
         """Rows of the targets (B,) and of their contexts (B, C) -> decoder outputs (B, 2 or 3)."""
-        # [mu, nu] or the three logits = MLP_dec([r^t ; h~^t])
+        # [mu, nu], of a zero-inflated likelihood [mu, nu, logit of no move], or the three logits = MLP_dec([r^t ; h~^t])
         decoded: Tensor = self.decoder(self.condition(states, target, context))
         if self.linear_path is None or states.summaries is None:
             return decoded

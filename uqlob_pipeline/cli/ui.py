@@ -94,8 +94,9 @@ def ui(
 ) -> None:
     """Start the Dagster UI, its daemon and the MLflow UI on loopback; Ctrl-C stops all of them.
 
-    The daemon runs backfills, queued runs, the sensor and the schedule. No browser is opened. The pages answer at their own
-    address alone: requests that another site sends are refused.
+    The daemon runs backfills, queued runs, and what you turn on: the sensors new_dumps, failure_alert and
+    default_automation_condition_sensor, and the schedules yesterday and weekly_verification. No browser is opened. The pages
+    answer at their own address alone: requests that another site sends are refused.
     """
     if port == mlflow_port:
         raise _refuse(f"port {port} is given for both UIs: choose different ports with uqlob ui --port and --mlflow-port")

@@ -1,4 +1,4 @@
-"""Unreadable lines: kept with their file and line number. An asset-day with too many of them is refused."""
+"""Unreadable lines: kept with their file and line number. The replay of an asset-day with too many of them fails."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class BadLines:
 
 
 def quarantine(lake: Lake, day: AssetDay, bad_lines: BadLines, max_bad_rate: float) -> None:
-    """Write the bad lines to the quarantine, and refuse a day with too many of them in its book or trade dumps."""
+    """Write the bad lines to the quarantine, and fail the replay of a day with too many of them in its book or trade dumps."""
     kept = lake.quarantine(day)
     if not bad_lines.count():
         kept.unlink(missing_ok=True)
