@@ -168,6 +168,6 @@ def test_days_that_follow_one_another_share_a_run() -> None:
     assert [len(together) for together in stretches(long)] == [32, 32, 6]
 
 
-def test_the_legs_follow_the_dag() -> None:
+def test_the_table_groups_follow_the_dag() -> None:
     order = [table.name for group in table_groups(Choice()) for table in group]
     assert order.index("book_events") < order.index("token_bins") < order.index("event_features") < order.index("feature_scales")
