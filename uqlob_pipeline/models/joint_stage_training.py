@@ -4,9 +4,8 @@ torch is imported inside functions, to keep it out of the code server.
 """
 
 import json
-import time
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from uqlob_pipeline.config.profile import Profile
@@ -16,7 +15,7 @@ from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.staleness import NotReady
 from uqlob_pipeline.models.inputs import load_windows
 from uqlob_pipeline.models.joint_stages import JointPlan
-from uqlob_pipeline.models.stage_training import ALREADY, OnEpoch, ProgressLog, count_targets, write_record
+from uqlob_pipeline.models.stage_training import ALREADY, OnEpoch, count_targets, train_members, write_record
 from uqlob_pipeline.models.stages import HISTORY, Stage, StageRecord, member_directories, publish
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ def train_joint_unlocked(
     As `train_stage_unlocked`: a finished training returns at once, an interrupted one resumes, also where it was killed between
     publishing two of its models. `on_finished` is called just before the first of them is published.
     """
-    from uqlob_models.checkpoints import generations
     from uqlob_models.joint_training import train_joint
     from uqlob_models.universal_dataset import UniversalDataset
     from uqlob_models.universal_training import train_universal
@@ -64,25 +62,9 @@ def train_joint_unlocked(
     stage: JointObjective = "encoder" if plan.stage == "joint_encoder" else "heads"
     objective = plan.tasks[0].objective
     ensemble = 1 if stage == "encoder" else profile.training.ensemble
-    results = []
-    for number, member in enumerate(member_directories(directory, ensemble), 1):
-        title = f"{plan}, member {number} of {ensemble}" if ensemble > 1 else str(plan)
-        checkpoints = generations(member / "checkpoints")
-        log(f"{title}" + ("" if not checkpoints else f": resuming from {checkpoints[0].name}"))
-        progress = ProgressLog(title, number, profile.training.of_joint_training().stage(objective).epochs, log, on_epoch)
-        started = time.monotonic()
-        result = train(
-            stage,
-            dataset,
-            replace(profile.training, seed=profile.training.seed + number - 1),
-            member,
-            encoder=plan.encoder,
-            on_epoch=progress.epoch,
-            on_progress=progress.step,
-            stop=stop,
-        )
-        log(f"{title}: {result.metric} {result.best_metric:.4f} in epoch {result.best_epoch}, {time.monotonic() - started:.0f} s")
-        results.append(result)
+    epochs = profile.training.of_joint_training().stage(objective).epochs
+    part = partial(train, stage, dataset, encoder=plan.encoder, stop=stop)
+    results = train_members(str(plan), "", directory, profile.training, ensemble, epochs, part, log, on_epoch)
     with atomic_path(directory / HISTORY, hashed=True) as temporary:
         others = [result.history for result in results[1:]]
         temporary.write_text(json.dumps({"device": results[0].device, "epochs": results[0].history, "others": others}, indent=1))

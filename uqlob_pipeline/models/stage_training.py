@@ -8,6 +8,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uqlob_pipeline.config.profile import Profile
@@ -29,6 +31,7 @@ from uqlob_pipeline.models.stages import (
 from uqlob_pipeline.models.training_lock import training_lock
 
 if TYPE_CHECKING:
+    from uqlob_models.config import TrainingConfig
     from uqlob_models.dataset import WindowDataset
     from uqlob_models.encoders import Encoder
     from uqlob_models.model import UqModel
@@ -65,7 +68,6 @@ def train_stage_unlocked(
     trained one after another and published together. `on_finished` is called just before publishing.
     Raises TrainingInterrupted, after saving the state, on a signal or when `stop` returns True.
     """
-    from uqlob_models.checkpoints import generations
     from uqlob_models.training import train
 
     if fresh:
@@ -79,27 +81,18 @@ def train_stage_unlocked(
         return done
     dataset = load_windows(lake, profile, plan.inputs, log)
     windows = count_targets(profile, plan, dataset)
-    targets = f"{windows['train']} training and {windows['selection']} selection targets"
     ensemble = 1 if plan.objective == "pretraining" else profile.training.ensemble
-    results = []
-    for number, directory in enumerate(member_directories(plan.directory, ensemble), 1):
-        title = f"{plan} member {number} of {ensemble}" if ensemble > 1 else str(plan)
-        checkpoints = generations(directory / "checkpoints")
-        log(f"{title}: {targets}" + ("" if not checkpoints else f", resuming from {checkpoints[0].name}"))
-        progress = ProgressLog(title, number, profile.training.stage(plan.objective).epochs, log, on_epoch)
-        started = time.monotonic()
-        result = train(
-            plan.objective,
-            dataset,
-            replace(profile.training, seed=profile.training.seed + number - 1),
-            directory,
-            encoder=plan.encoder,
-            on_epoch=progress.epoch,
-            on_progress=progress.step,
-            stop=stop,
-        )
-        log(f"{title}: {result.metric} {result.best_metric:.4f} in epoch {result.best_epoch}, {time.monotonic() - started:.0f} s")
-        results.append(result)
+    results = train_members(
+        str(plan),
+        f": {windows['train']} training and {windows['selection']} selection targets",
+        plan.directory,
+        profile.training,
+        ensemble,
+        profile.training.stage(plan.objective).epochs,
+        partial(train, plan.objective, dataset, encoder=plan.encoder, stop=stop),
+        log,
+        on_epoch,
+    )
     record = write_record(profile, plan, dataset, results, windows)
     if ensemble > 1:
         log(f"{plan}: {record.metric} {record.best_metric:.4f} of the mixture of {ensemble} members")
@@ -107,6 +100,37 @@ def train_stage_unlocked(
         on_finished(record)
     publish(record)
     return record
+
+
+def train_members(
+    plan: str,
+    details: str,
+    home: Path,
+    config: "TrainingConfig",
+    ensemble: int,
+    epochs: int,
+    train: Callable[..., "TrainingResult"],
+    log: LogFn,
+    on_epoch: OnEpoch | None,
+) -> list["TrainingResult"]:
+    """Train the members of an ensemble one after another, each with a seed of its own; an interrupted one resumes.
+
+    `train` takes the configuration, the member's directory, and what to call after a step and after an epoch.
+    """
+    from uqlob_models.checkpoints import generations
+
+    results = []
+    for number, directory in enumerate(member_directories(home, ensemble), 1):
+        title = f"{plan} member {number} of {ensemble}" if ensemble > 1 else plan
+        checkpoints = generations(directory / "checkpoints")
+        log(f"{title}{details}" + ("" if not checkpoints else f", resuming from {checkpoints[0].name}"))
+        progress = ProgressLog(title, number, epochs, log, on_epoch)
+        started = time.monotonic()
+        own = replace(config, seed=config.seed + number - 1)
+        result = train(own, directory, on_epoch=progress.epoch, on_progress=progress.step)
+        log(f"{title}: {result.metric} {result.best_metric:.4f} in epoch {result.best_epoch}, {time.monotonic() - started:.0f} s")
+        results.append(result)
+    return results
 
 
 def count_targets(profile: Profile, plan: StagePlan, dataset: "WindowDataset") -> dict[str, int]:
