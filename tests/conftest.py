@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.undrawn_figures import undrawn_figures
 from uqlob_pipeline.config.profile import Profile, load_profile
 from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer, object_server
 from uqlob_pipeline.lake.layout import AssetDay, Lake
@@ -137,3 +138,10 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def undrawn() -> Iterator[None]:
+    """Figures are made but not drawn. The fixture `trained`, the report's own tests and the terminal's runs draw them."""
+    with undrawn_figures():
+        yield

@@ -10,7 +10,6 @@ import pytest
 from tests.end_to_end import tiny_market
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.report import figures
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,15 +17,6 @@ def own_store() -> Iterator[None]:
     """Whatever store this machine tracks in, tests do not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """Figures are made but not drawn, a third of the DAG's time on a tiny market. `trained` and the terminal's runs draw them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "svg", lambda figure: b"<svg/>")
-        patch.setattr(figures, "png", lambda figure: b"PNG")
         yield
 
 

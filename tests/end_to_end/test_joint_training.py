@@ -15,6 +15,7 @@ import torch
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
 from tests.end_to_end.tiny_market import SYMBOL
+from tests.undrawn_figures import undrawn_figures
 from uqlob_models.checkpoints import load_model
 from uqlob_models.joint_training import load_joint
 from uqlob_models.training_result import TrainingInterrupted
@@ -81,11 +82,12 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, ingested: Lake, profile: Profile, undrawn: None) -> Iterator[Made]:
+def made(tmp_path_factory: pytest.TempPathFactory, ingested: Lake, profile: Profile) -> Iterator[Made]:
     """Everything from the models to the report, from the terminal, which requests the training for 5 s alone."""
     lake = copy_of(ingested, tmp_path_factory.mktemp("trained") / "lake")
     with dg.DagsterInstance.ephemeral() as instance:
-        runs = materialize_choice(build_defs(profile, lake), lake, profile, Choice(), print, instance)
+        with undrawn_figures():
+            runs = materialize_choice(build_defs(profile, lake), lake, profile, Choice(), print, instance)
         yield Made(lake, instance, runs)
 
 

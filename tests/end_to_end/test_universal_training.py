@@ -9,6 +9,7 @@ import torch
 
 from tests.end_to_end import tiny_market
 from tests.end_to_end.conftest import copy_of
+from tests.undrawn_figures import undrawn_figures
 from uqlob_models.checkpoints import load_model
 from uqlob_models.universal_training import load_universal
 from uqlob_pipeline.cli.execution import materialize_choice
@@ -53,7 +54,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, profile: Profile) -> tuple[La
             date = tiny_market.FIRST + dt.timedelta(days=number)
             simulate_day(lake.root, symbol, date, MarketSettings(seed=3, hours=tiny_market.HOURS))
     with dg.DagsterInstance.ephemeral() as instance:
-        materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance)
+        with undrawn_figures():
+            materialize_choice(build_defs(profile, lake), lake, profile, Choice(), lines.append, instance)
         yield lake, instance, lines
 
 

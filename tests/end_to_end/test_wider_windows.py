@@ -32,6 +32,7 @@ def profile_of(directory: Path, length: int) -> Profile:
     return load_profile(str(path))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("length", [1024, 2048])
 def test_a_wider_window_works_from_the_features_to_the_predictions(tmp_path: Path, ingested: Lake, length: int) -> None:
     lake, profile = copy_of(ingested, tmp_path / "lake"), profile_of(tmp_path, length)
