@@ -7,7 +7,15 @@ import pytest
 
 from tests.uqlob_models.toy_windows import config, frozen, joint
 from uqlob_models.plain_models import window_summaries
-from uqlob_pipeline.devtools.bench.joint_models import WAYS, core_seconds, counted, summary, train_apart, train_together
+from uqlob_pipeline.devtools.bench.joint_models import (
+    WAYS,
+    core_seconds,
+    counted,
+    summary,
+    train_apart,
+    train_together,
+    training_spread,
+)
 from uqlob_pipeline.devtools.bench.joint_scores import (
     DIFFERENCES,
     Scored,
@@ -79,13 +87,29 @@ def test_the_summary_compares_the_joint_model_with_every_other_way() -> None:
     better = scored([0, 0, 1], [1.0, 2.0, 6.0], [0, 4, 4])
     worse = scored([0, 0, 1], [2.0, 3.0, 7.0], [0, 3, 4])
     of_horizon = {way: better if way == "joint" else worse for way in WAYS}
-    results = [{"scores": {5: of_horizon, 10: of_horizon}, "joint_core_seconds": 1.0, "separate_core_seconds": 4.0}]
+    cost = {"joint_core_seconds": 1.0, "separate_core_seconds": 4.0}
+    results = [{"scores": {5: of_horizon, 10: of_horizon}, "repeated": [], **cost}]
     found = summary(results, [5, 10], 0)
+    assert found["training_spread"] == {}
     assert found["joint_core_seconds_ratio"] == 0.25
     for name in ("differences", "differences_from_linear", "differences_from_boosting"):
         assert set(found[name]) == {"5", "10", "trained"}
         assert found[name]["trained"]["nlpd"][0] == pytest.approx(-1.0)
         assert found[name]["5"]["f1_classification"][0] == pytest.approx(1 / 3)
+
+
+def test_the_spread_is_the_range_over_training_seeds_of_what_is_pooled_over_markets() -> None:
+    def seed(joint: float, separate: float) -> dict[int, dict[str, Scored]]:
+        return {5: {"joint": scored([0], [joint], [0]), "separate": scored([0], [separate], [0])}}
+
+    markets = [
+        {"scores": seed(1.0, 4.0), "repeated": [seed(2.0, 4.0), seed(6.0, 1.0)]},
+        {"scores": seed(3.0, 8.0), "repeated": [seed(2.0, 6.0), seed(0.0, 5.0)]},
+    ]
+    found = training_spread(markets, [5])  # pooled: joint 2, 2, 3; separate 6, 5, 3
+    assert found["5"]["joint"]["nlpd"] == pytest.approx(1.0)
+    assert found["5"]["separate"]["winkler_95"] == pytest.approx(3.0)
+    assert found["5"]["joint"]["f1_regression"] == 0.0
 
 
 def test_core_seconds_add_up_over_resumed_runs(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from uqlob_pipeline.lake.log_function import LogFn
 if TYPE_CHECKING:
     from uqlob_models.config import TrainingConfig
     from uqlob_models.dataset import WindowDataset
+    from uqlob_models.joint_dataset import JointDataset
     from uqlob_models.joint_model import JointModel
     from uqlob_models.model import UqModel
 
@@ -41,6 +42,9 @@ def joint(
     horizons: Annotated[str, typer.Option(help="Horizons in seconds.")] = "5,10,15",
     unseen: Annotated[int, typer.Option(help="A horizon that only the joint model is asked for, untrained; 0 for none.")] = 30,
     hours: Annotated[float, typer.Option(help="Hours per day.")] = 0.8,
+    training_seeds: Annotated[
+        int, typer.Option(min=1, help="Trainings per model, each from another seed; more than one measures their spread.")
+    ] = 1,
     workdir: Annotated[Path | None, typer.Option(help="Keep models here, and resume or reuse those in it.")] = None,
 ) -> None:
     """Train one model over all horizons and one per horizon and output; compare their forecasts and their cost."""
@@ -55,7 +59,7 @@ def joint(
             for symbol in symbols.split(","):
                 market = LearningMarket(symbol=symbol, seed=seed, hours=hours, test_days=6)
                 place = root / f"{symbol}-{seed}"
-                results.append(compare(place, market, chosen, unseen, lambda line: typer.echo(line, err=True)))
+                results.append(compare(place, market, chosen, unseen, training_seeds, lambda line: typer.echo(line, err=True)))
     report = {"seeds": seeds, "symbols": symbols, "horizons_s": chosen, **summary(results, chosen, unseen)}
     if json:
         typer.echo(json_text.dumps(report))
@@ -65,14 +69,18 @@ def joint(
         for horizon, row in report[name].items():
             values = "  ".join(f"{what} {value:+.4f} ({low:+.4f} to {high:+.4f})" for what, (value, low, high) in row.items())
             typer.echo(f"{horizon:>7}  {values}")
+    for horizon, ways in report["training_spread"].items():
+        for way, row in ways.items():
+            values = "  ".join(f"{what} {value:.4f}" for what, value in row.items())
+            typer.echo(f"{horizon:>7}  {way}, largest minus smallest of {training_seeds} training seeds: {values}")
     typer.echo(f"core-seconds joint / separate: {report['joint_core_seconds_ratio']:.3f}")
 
 
-def compare(place: Path, market: LearningMarket, horizons: list[int], unseen: int, log: LogFn) -> dict[str, Any]:
-    """Train both ways on one market and score their test forecasts."""
+def compare(
+    place: Path, market: LearningMarket, horizons: list[int], unseen: int, training_seeds: int, log: LogFn
+) -> dict[str, Any]:
+    """Train both ways on one market and score their test forecasts; further training seeds are scored for their spread alone."""
     from uqlob_models.joint_dataset import JointDataset
-    from uqlob_models.joint_model import JointModel
-    from uqlob_models.joint_training import load_joint
     from uqlob_models.plain_models import window_summaries
 
     config = market_profile(market).training
@@ -80,26 +88,44 @@ def compare(place: Path, market: LearningMarket, horizons: list[int], unseen: in
         horizon: windows_at(place / "lake", market, horizon, log) for horizon in [*horizons, *([unseen] if unseen else [])]
     }
     joint_dataset = JointDataset(tuple(datasets[horizon] for horizon in horizons))
-    joint_directory, joint_seconds = train_together(place / "joint", joint_dataset, config, log)
-    model = load_joint(joint_directory)
-    assert isinstance(model, JointModel)
-    linear = linear_path_alone(joint_dataset, config, place / "joint" / "pretrained")
     summaries = window_summaries(joint_dataset.horizons[0])  # those of a window are the same at every horizon
+    scores, joint_seconds, seconds = _train_and_score(place, datasets, joint_dataset, config, log)
+    linear = linear_path_alone(joint_dataset, config, place / "joint" / "pretrained")
+    for horizon, dataset in datasets.items():
+        untrained = [linear.at(horizon, dataset.y_ref, kind) for kind in ("regression", "classification")]
+        plain = {kind: score_plain(kind, dataset, config, summaries) for kind in ("linear", "boosting")}
+        scores[horizon] |= {**plain, "linear_path": score(untrained, dataset, config)}
+        log(f"{market.symbol} seed {market.seed}: {horizon} s scored on {len(scores[horizon]['joint'].block)} forecasts")
+    repeated = [
+        _train_and_score(
+            place / f"training-{number}",
+            {horizon: datasets[horizon] for horizon in horizons},
+            joint_dataset,
+            replace(config, seed=config.seed + number - 1),
+            log,
+        )[0]
+        for number in range(2, training_seeds + 1)
+    ]
+    return {"scores": scores, "repeated": repeated, "joint_core_seconds": joint_seconds, "separate_core_seconds": seconds}
+
+
+def _train_and_score(
+    place: Path, datasets: dict[int, WindowDataset], joint_dataset: JointDataset, config: TrainingConfig, log: LogFn
+) -> tuple[dict[int, dict[str, Scored]], float, float]:
+    """By horizon the scores of the joint model and of the separate ones, and the core-seconds of both on the joint horizons."""
+    from uqlob_models.joint_model import JointModel
+    from uqlob_models.joint_training import load_joint
+
+    directory, joint_seconds = train_together(place / "joint", joint_dataset, config, log)
+    model = load_joint(directory)
+    assert isinstance(model, JointModel)
     seconds, scores = 0.0, {}
     for horizon, dataset in datasets.items():
-        together, untrained = (
-            [one.at(horizon, dataset.y_ref, kind) for kind in ("regression", "classification")] for one in (model, linear)
-        )
+        together = [model.at(horizon, dataset.y_ref, kind) for kind in ("regression", "classification")]
         apart, cost = train_apart(place / f"separate-{horizon}", dataset, config, log)
-        seconds += cost if horizon in horizons else 0.0
-        scores[horizon] = {
-            "joint": score(together, dataset, config),
-            "separate": score(apart, dataset, config),
-            **{kind: score_plain(kind, dataset, config, summaries) for kind in ("linear", "boosting")},
-            "linear_path": score(untrained, dataset, config),
-        }
-        log(f"{market.symbol} seed {market.seed}: {horizon} s scored on {len(scores[horizon]['joint'].block)} forecasts")
-    return {"scores": scores, "joint_core_seconds": joint_seconds, "separate_core_seconds": seconds}
+        seconds += cost if horizon in joint_dataset.horizons_s else 0.0
+        scores[horizon] = {"joint": score(together, dataset, config), "separate": score(apart, dataset, config)}
+    return scores, joint_seconds, seconds
 
 
 def windows_at(root: Path, market: LearningMarket, horizon: int, log: LogFn) -> WindowDataset:
@@ -183,6 +209,7 @@ def summary(results: list[dict[str, Any]], horizons: list[int], unseen: int) -> 
 
     return {
         "joint_core_seconds_ratio": ratio,
+        "training_spread": training_spread(results, horizons),
         "joint_core_seconds": [result["joint_core_seconds"] for result in results],
         "separate_core_seconds": [result["separate_core_seconds"] for result in results],
         "windows": {str(horizon): sum(len(one.block) for one in scores("joint", horizon)) for horizon in every},
@@ -191,3 +218,17 @@ def summary(results: list[dict[str, Any]], horizons: list[int], unseen: int) -> 
         **{way: {str(horizon): means(scores(way, horizon)) for horizon in every} for way in WAYS},
         "untrained_horizon_s": unseen or None,
     }
+
+
+def training_spread(results: list[dict[str, Any]], horizons: list[int]) -> dict[str, Any]:
+    """By horizon and way, the largest minus the smallest of each figure over training seeds, pooled over markets."""
+    trainings = [[result["scores"], *result["repeated"]] for result in results]
+    if len(trainings[0]) == 1:
+        return {}
+    found: dict[str, Any] = {}
+    for horizon in horizons:
+        for way in ("joint", "separate"):
+            by_seed = [means([scores[horizon][way] for scores in seed]) for seed in zip(*trainings, strict=True)]
+            spread = {name: max(one[name] for one in by_seed) - min(one[name] for one in by_seed) for name in by_seed[0]}
+            found.setdefault(str(horizon), {})[way] = spread
+    return found
