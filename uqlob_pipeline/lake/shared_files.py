@@ -32,6 +32,7 @@ LOCAL_ONLY = ("windows/", "mlflow/")
 # What steps and imports clear away. Tables are replaced and never deleted: whoever empties a scratch directory in use must not
 # empty the store.
 DELETABLE = ("models/", "study/", "tracking/", "raw/")
+OUTBOXES = ("tracking/", "models/")  # directories of the `.jsonl` files whose lines wait for MLflow; steps append to them
 State = tuple[int, int, int]
 
 
@@ -147,6 +148,9 @@ class SharedFiles:
             if removed and not self._marker.is_file():
                 raise StoreError(f"{self.root} was deleted while it was in use; nothing was deleted from {self.store.url}")
             for key in removed:
+                if _is_outbox(key) and self._was_extended(key):
+                    del self.placed[key]  # the next refresh shows what is left
+                    continue
                 for gone in (key, self._key(hash_record(self.root / key))):
                     if gone in self.placed:
                         self.store.delete(gone)
@@ -176,7 +180,7 @@ class SharedFiles:
         if key.endswith(SUFFIX):
             return key, Placed(stored, whole=False, state=None)
         try:
-            if stored.size <= SMALL or not key.endswith((TABLE, *BULK)):
+            if stored.size <= SMALL or not key.endswith((TABLE, *BULK)) or _is_outbox(key):
                 return self._bring(key, stored)
             if key.endswith(TABLE):
                 if not self.cache.footer(self.store, stored, path):
@@ -221,6 +225,14 @@ class SharedFiles:
         self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=_state(path))
         return digest
 
+    def _was_extended(self, key: str) -> bool:
+        """Whether another machine has added to an outbox since it was read here."""
+        try:
+            _, etag = self.store.read_range(key, 0, 1)
+        except FileNotFoundError:
+            return False
+        return etag != self.placed[key].stored.etag
+
     def _below(self, path: Path) -> Iterable[str]:
         if path == self.root:
             return [known for known in self.placed if not known.endswith(SUFFIX)]
@@ -246,6 +258,10 @@ class SharedFiles:
             return False
         hidden = [part for part in key.split("/") if part.startswith(".") and part != ".imports"]
         return not hidden or (len(hidden) == 1 and key.endswith(SUFFIX))
+
+
+def _is_outbox(key: str) -> bool:
+    return key.endswith(".jsonl") and key.startswith(OUTBOXES)
 
 
 def _files(root: Path) -> list[Path]:
