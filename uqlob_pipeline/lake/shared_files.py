@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,12 +103,21 @@ class SharedFiles:
             placed = self.placed.get(key)
             if placed is None or self._changed(key):
                 return file_hash(dump)
-            record = self.root / record_key(key)
-            known = json.loads(record.read_text()) if record.is_file() else {}
-            if known.get("etag") == placed.stored.etag:
-                return str(known["hash"])
+            known = self.recorded_hash(dump)
+            if known:
+                return known
             self.fetch(dump)
             return self._record_dump(self.placed[key].stored, dump)
+
+    def recorded_hash(self, dump: Path) -> str:
+        """The hash that was recorded for this version of a dump; empty where there is none."""
+        key = self._key(dump)
+        record = self.root / record_key(key)
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads(record.read_text())
+            if known["etag"] == self.placed[key].stored.etag:
+                return str(known["hash"])
+        return ""
 
     # ---- what the files say
 
@@ -134,7 +143,7 @@ class SharedFiles:
         """Publish what was written here since, in the order in which it was put in place, and delete what was removed."""
         with self._lock:
             written: list[tuple[int, str]] = []
-            for path in _files(self.root):
+            for path in files_below(self.root):
                 key = self._key(path)
                 if self._is_shared(key) and self._changed(key):
                     written.append((path.stat().st_ctime_ns, key))
@@ -189,18 +198,18 @@ class SharedFiles:
                 _placeholder(path, stored)
         except FileNotFoundError:  # deleted since
             return key, None
-        return key, Placed(stored, whole=False, state=_state(path))
+        return key, Placed(stored, whole=False, state=state_of(path))
 
     def _bring(self, key: str, stored: StoredObject | None = None) -> tuple[str, Placed]:
         path = self.root / key
         found = self.cache.whole(self.store, stored or self.placed[key].stored, path)
-        return key, Placed(found, whole=True, state=_state(path))
+        return key, Placed(found, whole=True, state=state_of(path))
 
     def _publish(self, key: str) -> None:
         path = self.root / key
         if key.endswith(SUFFIX):
             self._keep_former_hash(key)
-        state = _state(path)
+        state = state_of(path)
         stored = self.store.publish(path, key)
         self.cache.add(stored, path)
         self.placed[key] = Placed(stored, whole=True, state=state)
@@ -222,7 +231,7 @@ class SharedFiles:
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(record_of(stored, digest))
-        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=_state(path))
+        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=state_of(path))
         return digest
 
     def _was_extended(self, key: str) -> bool:
@@ -244,7 +253,7 @@ class SharedFiles:
     def _changed(self, key: str) -> bool:
         """Whether the local file is another one than what was placed there."""
         try:
-            state = _state(self.root / key)
+            state = state_of(self.root / key)
         except FileNotFoundError:
             return False
         known = self.placed.get(key)
@@ -264,11 +273,11 @@ def _is_outbox(key: str) -> bool:
     return key.endswith(".jsonl") and key.startswith(OUTBOXES)
 
 
-def _files(root: Path) -> list[Path]:
+def files_below(root: Path) -> list[Path]:
     return [Path(directory) / name for directory, _, names in os.walk(root) for name in names]
 
 
-def _state(path: Path) -> State:
+def state_of(path: Path) -> State:
     stat = path.stat()
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 

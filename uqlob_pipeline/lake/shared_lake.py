@@ -24,6 +24,7 @@ from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
 from uqlob_pipeline.lake.shared_files import SharedFiles
 from uqlob_pipeline.lake.store import StoreError, StoreRefused, is_url
+from uqlob_pipeline.lake.store_parts import StoreParts
 
 SCRATCH, SCRATCH_GB = "UQLOB_SCRATCH", "UQLOB_SCRATCH_GB"
 DEFAULT_GB = 20.0
@@ -82,6 +83,17 @@ def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None
 
 
 @contextmanager
+def empty_copy(lake: SharedLake) -> Iterator[tuple[Lake, StoreParts]]:
+    """A lake to check, with the files that it holds for a while: a part of those in the store at a time."""
+    files = StoreParts(lake.local.store, lake.local.cache, _new_view(lake.place), lake.local.windows, verify_small=True)
+    try:
+        files.refresh()
+        yield SharedLake(lake.place, files), files
+    finally:
+        files.discard()
+
+
+@contextmanager
 def _published(files: SharedFiles, log: LogFn | None) -> Iterator[None]:
     ended = threading.Event()
     thread = threading.Thread(target=_publish_regularly, args=(files, ended, log), daemon=True)
@@ -115,13 +127,9 @@ def _publish_regularly(files: SharedFiles, ended: threading.Event, log: LogFn | 
 
 
 def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False, indexed: bool = False) -> SharedFiles:
-    scratch = scratch_of(url)
-    _make_private(scratch)
-    views = scratch / "views"
-    _sweep(views)
+    scratch, root = scratch_of(url), _new_view(url)
     cache = ObjectCache(scratch / "objects", int(float(os.environ.get(SCRATCH_GB) or DEFAULT_GB) * 1e9))
     store = like.store if like is not None else open_store(url)
-    root = views / f"{file_mark()}.{next(_numbers)}"
     windows = scratch / "windows"
     files = (
         IndexedFiles(store, cache, root, windows, scratch / "records.json.zst")
@@ -130,6 +138,14 @@ def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: boo
     )
     FETCHERS[files.root] = files
     return files
+
+
+def _new_view(url: str) -> Path:
+    """A directory for the files of one view or working copy."""
+    scratch = scratch_of(url)
+    _make_private(scratch)
+    _sweep(scratch / "views")
+    return scratch / "views" / f"{file_mark()}.{next(_numbers)}"
 
 
 def _make_private(scratch: Path) -> None:
