@@ -87,8 +87,8 @@ def _head(row: RowInputs) -> VariantForecasts:
         early = FrozenWindows.of_all(known.hidden[:, : len(row.training_days)]) if known else None
         home = training_home(row) / f"member-{number + 1}"
         started = time.process_time()
-        parts = replace(SEPARATE, learner=partial(Learner, known=early))
-        options: dict[str, Any] = {"encoder": encoder.best, "parts": parts}
+        hooks = replace(SEPARATE, learner=partial(Learner, known=early))
+        options: dict[str, Any] = {"encoder": encoder.best, "hooks": hooks}
         try:
             result = training.train(kind, row.training_days, config, home, **options)
         except CheckpointError as error:  # of other settings or data: the row is stale, and so is what was left of its training
