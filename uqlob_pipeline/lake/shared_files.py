@@ -29,9 +29,9 @@ REQUESTS = 16  # at once
 SMALL = 1 << 16
 TABLE, BULK = ".parquet", (".zst", ".gz", ".jsonl", ".safetensors")
 LOCAL_ONLY = ("windows/", "mlflow/")
-# What steps and imports clear away. Tables are replaced and never deleted: whoever empties a scratch directory in use must not
-# empty the store.
-DELETABLE = ("models/", "study/", "tracking/", "raw/")
+# What steps clear away; imports and simulations clear away dumps too. Tables are replaced and never deleted: whoever empties a
+# scratch directory in use must not empty the store.
+DELETABLE, DUMPS = ("models/", "study/", "tracking/"), "raw/"
 OUTBOXES = ("tracking/", "models/")  # directories of the `.jsonl` files whose lines wait for MLflow; steps append to them
 State = tuple[int, int, int]
 
@@ -52,6 +52,7 @@ class SharedFiles:
         self.store, self.cache, self.root, self.windows = store, cache, root, windows
         self.verify_small = verify_small  # whether the hashes of small files, which are whole from the beginning, are fetched too
         self.lock_database = ""
+        self.deletable: tuple[str, ...] = DELETABLE
         self.placed: dict[str, Placed] = {}
         self._lock = threading.RLock()
         self._marker = root / ".in_use"
@@ -107,7 +108,7 @@ class SharedFiles:
             if known:
                 return known
             self.fetch(dump)
-            return self._record_dump(self.placed[key].stored, dump)
+            return self._record_dump(self.placed[key].stored, file_hash(dump))
 
     def recorded_hash(self, dump: Path) -> str:
         """The hash that was recorded for this version of a dump; empty where there is none."""
@@ -152,7 +153,7 @@ class SharedFiles:
             removed = [
                 key
                 for key, placed in self.placed.items()
-                if placed.state and key.startswith(DELETABLE) and not (self.root / key).exists()
+                if placed.state and key.startswith(self.deletable) and not (self.root / key).exists()
             ]
             if removed and not self._marker.is_file():
                 raise StoreError(f"{self.root} was deleted while it was in use; nothing was deleted from {self.store.url}")
@@ -211,10 +212,21 @@ class SharedFiles:
             self._keep_former_hash(key)
         state = state_of(path)
         stored = self.store.publish(path, key)
-        self.cache.add(stored, path)
         self.placed[key] = Placed(stored, whole=True, state=state)
-        if key.startswith("raw/") and key.endswith(BULK):
-            self._record_dump(stored, path)
+        if self._changed_since(path, state):
+            return  # which bytes were published is not known: the next publish brings the new file
+        self.cache.add(stored, path)
+        digest = file_hash(path) if key.startswith(DUMPS) and key.endswith(BULK) else ""
+        if self._changed_since(path, state):
+            self.cache.evict(stored)
+        elif digest:
+            self._record_dump(stored, digest)
+
+    def _changed_since(self, path: Path, state: State) -> bool:
+        try:
+            return state_of(path) != state
+        except FileNotFoundError:
+            return True
 
     def _keep_former_hash(self, key: str) -> None:
         """Until the file itself is published, readers find the former one: its hash must stay in the record."""
@@ -225,8 +237,7 @@ class SharedFiles:
         hashes += [known for known in self.store.read(key).decode().split() if known not in hashes]
         path.write_text("".join(f"{known}\n" for known in hashes[:KEPT]))
 
-    def _record_dump(self, stored: StoredObject, dump: Path) -> str:
-        digest = file_hash(dump)
+    def _record_dump(self, stored: StoredObject, digest: str) -> str:
         key = record_key(stored.key)
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
-from uqlob_pipeline.lake.shared_files import SharedFiles
+from uqlob_pipeline.lake.shared_files import DELETABLE, DUMPS, SharedFiles
 from uqlob_pipeline.lake.store import StoreError, StoreRefused, is_url
 from uqlob_pipeline.lake.store_parts import StoreParts
 
@@ -62,8 +62,12 @@ def scratch_of(url: str) -> Path:
 
 
 @contextmanager
-def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None = None) -> Iterator[Lake]:
+def working_copy(
+    lake: Lake, log: LogFn | None = None, lock_database: str | None = None, *, deletes_dumps: bool = False
+) -> Iterator[Lake]:
     """A lake to work in; of a lake in files, itself. Its locks are in `lock_database` (Postgres) or in the store.
+
+    A dump that is deleted in it stays in the store unless the work `deletes_dumps`, as an import does.
 
     What is written is published every few seconds and at the end, also after an error: every file is whole, and a training that
     is interrupted goes on from its checkpoint on another machine.
@@ -73,6 +77,8 @@ def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None
         return
     copy = SharedLake(lake.place, _local_files(lake.place, lake.local, verify_small=True))
     copy.local.lock_database = lock_database or ""
+    if deletes_dumps:
+        copy.local.deletable = (*DELETABLE, DUMPS)
     try:
         copy.refresh()
         with _published(copy.local, log):
@@ -124,6 +130,9 @@ def _publish_regularly(files: SharedFiles, ended: threading.Event, log: LogFn | 
         except (StoreError, FileNotFoundError) as error:  # tried again; the last attempt is not caught
             if log is not None:
                 log(f"not published yet: {error}")
+        except Exception as error:  # also tried again: a thread that ended would publish no checkpoint any more
+            if log is not None:
+                log(f"not published yet: {type(error).__name__}: {error}")
 
 
 def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False, indexed: bool = False) -> SharedFiles:
