@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,8 +15,10 @@ from tests.end_to_end.tiny_market import KEY
 from uqlob_models.content_hash import weights_hash
 from uqlob_pipeline.cli.app import app
 from uqlob_pipeline.config.profile import Profile
+from uqlob_pipeline.config.study import StudySettings
 from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
-from uqlob_pipeline.lake.layout import Lake
+from uqlob_pipeline.lake import shared_files
+from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.lake.shared_lake import SharedLake, open_lake, working_copy
 from uqlob_pipeline.lake.staleness import staleness_by_table
 from uqlob_pipeline.lake.table_registry import ON_REQUEST
@@ -171,3 +174,42 @@ def test_heads_evaluation_and_report_equal_those_of_files(
     assert store.list("tracking/")  # queued: no MLflow server was named
     assert not store.list("windows/")
     assert not [key for key in store.list() if key.startswith("mlflow/")]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_head_of_the_study_goes_on_elsewhere(
+    shared: SharedLake, profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Interrupted on one machine after a checkpoint, resumed on another one that fetches nothing when it opens the store."""
+    from uqlob_models import training
+    from uqlob_models.training_result import TrainingInterrupted
+    from uqlob_pipeline.models.study.rows import write_study_row
+
+    monkeypatch.setattr(shared_files, "SMALL", 0)  # as if the weights of the tiny head were large
+    study_profile = profile.model_copy(update={"study": StudySettings(seeds=1)})
+    key, train = StudyKey("full", 1, KEY), training.train
+    steps: list[int] = []
+
+    def stop() -> bool:
+        steps.append(1)
+        return len(steps) > 5
+
+    def stopped_train(kind: Any, *values: Any, **options: Any) -> Any:
+        return train(kind, *values, **options, stop=None if kind == "pretraining" else stop)
+
+    def write_on_one_machine() -> None:
+        with working_copy(shared) as copy:
+            write_study_row(copy, study_profile, key, print)
+
+    monkeypatch.setattr(training, "train", stopped_train)
+    with pytest.raises(TrainingInterrupted):
+        write_on_one_machine()
+    monkeypatch.setattr(training, "train", train)
+    assert [name for name in shared.local.store.list("study/trainings/") if "step-" in name]
+    monkeypatch.setenv("UQLOB_SCRATCH", str(tmp_path / "another machine"))
+    lines: list[str] = []
+    with caplog.at_level("INFO"), working_copy(open_lake(shared.place)) as copy:
+        write_study_row(copy, study_profile, key, lines.append)
+    assert [line for line in lines if "training afresh" in line] == []
+    assert [record.getMessage() for record in caplog.records if "resuming regression at step 6" in record.getMessage()]
+    assert not [name for name in shared.local.store.list("study/trainings/") if name.endswith(".safetensors")]

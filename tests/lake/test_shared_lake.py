@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +12,16 @@ import pytest
 
 from tests.conftest import day
 from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
+from uqlob_pipeline.lake import shared_lake
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.file_hashes import DamagedFile, file_hash, hash_record, read_table
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
+from uqlob_pipeline.lake.shared_files import SharedFiles
 from uqlob_pipeline.lake.shared_lake import open_lake, scratch_of, working_copy
-from uqlob_pipeline.lake.store import Store, StoreError
+from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
 PROVENANCE = Provenance("book_events", "1", "{}", {"raw/x": "abc"})
 LARGE = pa.table({"value": list(range(40_000))})
@@ -102,6 +105,71 @@ def test_what_a_step_clears_away_goes_from_the_store_and_tables_stay(url: str) -
         (copy.root / "tracking" / "run.jsonl").unlink()
         copy.book_events(day(0)).unlink()
     assert {key.split("/")[0] for key in store_of(lake).list()} == {"book_events"}  # the record of the model's hash went too
+
+
+def test_a_dump_that_goes_missing_in_a_step_stays_in_the_store(url: str) -> None:
+    """As when the machine clears old files from its scratch directory. Imports and simulations do delete dumps."""
+    lake = open_lake(url)
+    dump = "raw/level3/BTC-USD/2026-01-05/imported-1.jsonl.zst"
+    store_of(lake).write(dump, b"a day")
+    for deletes_dumps, left in ((False, [dump]), (True, [])):
+        with working_copy(lake, deletes_dumps=deletes_dumps) as copy:
+            (copy.root / dump).unlink()
+        assert sorted(store_of(lake).list("raw/")) == left
+
+
+def test_a_dump_that_is_replaced_during_its_upload_is_hashed_and_kept_as_what_the_store_holds(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = open_lake(url)
+    dump = "raw/level3/BTC-USD/2026-01-05/recorded.jsonl.zst"
+    publish, uploads = store_of(lake).publish, []
+
+    def replaced_meanwhile(source: Path, key: str) -> StoredObject:
+        stored = publish(source, key)
+        if not uploads:
+            source.with_name("next").write_bytes(b"second")
+            os.replace(source.with_name("next"), source)
+        uploads.append(stored)
+        return stored
+
+    monkeypatch.setattr(store_of(lake), "publish", replaced_meanwhile)
+    with working_copy(lake) as copy:
+        (copy.root / dump).parent.mkdir(parents=True)
+        (copy.root / dump).write_bytes(b"first")
+        copy.publish()
+        cache, view = ObjectCache(scratch_of(url) / "objects", 1 << 30), copy.root / "windows" / "of the cache.zst"
+        cache.whole(store_of(lake), uploads[0], view)
+        assert view.read_bytes() == b"first"
+        assert f"hashes/{dump}.json" not in store_of(lake).list()
+    assert store_of(lake).read(dump) == b"second"
+    lake.refresh()
+    (shown,) = lake.dumps("level3", day(0))
+    recorded = json.loads(store_of(lake).read(f"hashes/{dump}.json"))["hash"]
+    lake.fetch(shown)
+    assert shown.read_bytes() == b"second"
+    assert file_hash(shown) == recorded
+
+
+def test_checkpoints_are_published_after_an_unexpected_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_lake, "PUBLISH_EVERY_S", 0.01)
+    lake, again, messages = open_lake(url), threading.Event(), []
+    publish, calls = SharedFiles.publish, []
+
+    def fails_once(files: SharedFiles) -> list[str]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("unexpected")
+        published = publish(files)
+        again.set()
+        return published
+
+    monkeypatch.setattr(SharedFiles, "publish", fails_once)
+    with working_copy(lake, messages.append) as copy:
+        (copy.root / "models").mkdir()
+        (copy.root / "models" / "model.json").write_text("{}")
+        assert again.wait(60)
+    assert messages == ["not published yet: RuntimeError: unexpected"]
 
 
 def test_a_scratch_directory_that_is_emptied_empties_no_store(url: str) -> None:

@@ -20,7 +20,7 @@ def show_deep_check(lake: Lake, *, as_json: bool) -> bool:
     found = check_lake(lake, progress.show)
     progress.clear()
     if as_json:
-        print(json.dumps({"lake": str(lake.root), **asdict(found)}, indent=1))
+        print(json.dumps({"lake": lake.name, **asdict(found)}, indent=1))
         return not found.damaged
     for one in found.damaged:
         print(f"damaged  {one}")
@@ -29,7 +29,7 @@ def show_deep_check(lake: Lake, *, as_json: bool) -> bool:
         print(f"no hash was recorded for {len(found.unknown)} file(s): {', '.join(found.unknown[:MOST_UNKNOWN])}{more}")
     rate = found.size / 1e6 / max(progress.seconds, 1e-9)
     print(
-        f"{lake.root}: {found.files} files, {found.size / 1e6:,.1f} MB in {progress.seconds:.1f} s ({rate:,.0f} MB/s), "
+        f"{lake.name}: {found.files} files, {found.size / 1e6:,.1f} MB in {progress.seconds:.1f} s ({rate:,.0f} MB/s), "
         f"{len(found.damaged)} damaged"
     )
     return not found.damaged

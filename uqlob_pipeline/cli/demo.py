@@ -51,7 +51,11 @@ def _run_demo(command: CommandContext, by_symbol: bool) -> None:
     days = [(symbol, day) for symbol in settings.symbols for day in settings.days(symbol, "train", "validation", "test")]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     events = 0
-    with Progress(*columns, console=Console()) as progress, working_copy(place) as copy, ThreadPoolExecutor(cores()) as pool:
+    with (
+        Progress(*columns, console=Console()) as progress,
+        working_copy(place, deletes_dumps=True) as copy,
+        ThreadPoolExecutor(cores()) as pool,
+    ):
         task = progress.add_task("simulating asset-days", total=len(days))
         written = [pool.submit(simulate_day, copy.root, symbol, day, market) for symbol, day in days]
         try:

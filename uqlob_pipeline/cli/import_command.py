@@ -54,7 +54,7 @@ def import_dumps(
         raise typer.BadParameter(f"{format_name!r} is not one of {', '.join(FORMAT_NAMES)}", param_hint="'--format'")
     try:
         settings = load_profile(profile)
-        with working_copy(open_lake(lake)) as target:
+        with working_copy(open_lake(lake), deletes_dumps=True) as target:
             sweep_temporaries(target.root)
             columns = (
                 TextColumn("{task.description}"),

@@ -110,7 +110,7 @@ def simulate(
 def _opened(lake: str) -> Iterator[Lake]:
     """Where to write: the lake, or a copy of one in a store, from which every whole file is published."""
     try:
-        with working_copy(open_lake(lake)) as place:
+        with working_copy(open_lake(lake), deletes_dumps=True) as place:
             yield place
     except (StoreError, StoreRefused) as error:
         raise fail(error) from error

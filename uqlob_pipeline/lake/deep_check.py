@@ -1,6 +1,7 @@
 """Verifies the bytes of a whole lake: tables, records, weights, checkpoints, window stores, dumps and MLflow's database.
 
-Files are hashed in threads, which hashing does not hold up. A damaged file is named with what would make it again.
+Files are hashed in threads, which hashing does not hold up. A damaged file is named with what would make it again. The files of
+a lake in a store are fetched in parts, each of which is checked and deleted again.
 """
 
 import json
@@ -16,6 +17,7 @@ from uqlob_models.window_store import damage
 from uqlob_pipeline.lake.dump_hashes import dump_damage
 from uqlob_pipeline.lake.file_hashes import SUFFIX, file_hash, recorded_hashes
 from uqlob_pipeline.lake.layout import DUMP_SUFFIXES, Lake
+from uqlob_pipeline.lake.shared_lake import SharedLake, empty_copy
 
 UNKNOWN = None  # a file without a recorded hash
 Check = Callable[[], str | None]  # what is wrong with a file; empty where nothing is
@@ -44,23 +46,47 @@ class DeepCheck:
 
 def check_lake(lake: Lake, progress: ProgressFn | None = None) -> DeepCheck:
     """Check every file of the lake whose bytes matter."""
-    checks = dict(_checks(lake))
     found = DeepCheck()
     with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="deep-check") as threads:
-        waiting = {threads.submit(_run, path, check): path for path, check in checks.items()}
-        for done in as_completed(waiting):
-            path, (why, size) = waiting[done], done.result()
-            name = str(path.relative_to(lake.root))
-            found.files, found.size = found.files + 1, found.size + size
-            if why is UNKNOWN:
-                found.unknown.append(name)
-            elif why:
-                found.damaged.append(Damage(name, why, remedy(lake, path)))
-            if progress is not None:
-                progress(found.files, len(checks), found.size)
+        if isinstance(lake, SharedLake):
+            with empty_copy(lake) as (copy, files):
+                for left in files.parts():
+                    _check_files(copy, dict(_checks(copy)), found, threads, progress, left)
+        else:
+            _check_files(lake, dict(_checks(lake)), found, threads, progress)
+        _check_files(lake, dict(_window_checks(lake)), found, threads, progress)
     found.damaged.sort(key=lambda one: one.path)
     found.unknown.sort()
     return found
+
+
+def _check_files(
+    lake: Lake,
+    checks: dict[Path, Check],
+    found: DeepCheck,
+    threads: ThreadPoolExecutor,
+    progress: ProgressFn | None,
+    left: int = 0,
+) -> None:
+    """Run checks and add what they find; `left` files come after these."""
+    in_all = found.files + len(checks) + left
+    waiting = {threads.submit(_run, path, check): path for path, check in checks.items()}
+    for done in as_completed(waiting):
+        path, (why, size) = waiting[done], done.result()
+        name = _name(lake, path).as_posix()
+        found.files, found.size = found.files + 1, found.size + size
+        if why is UNKNOWN:
+            found.unknown.append(name)
+        elif why:
+            found.damaged.append(Damage(name, why.replace(str(lake.root), lake.name), remedy(lake, path)))
+        if progress is not None:
+            progress(found.files, in_all, found.size)
+
+
+def _name(lake: Lake, path: Path) -> Path:
+    """A file's path below the lake. Window stores of a lake in a store are kept elsewhere."""
+    windows = lake.window_stores
+    return "windows" / path.relative_to(windows) if path.is_relative_to(windows) else path.relative_to(lake.root)
 
 
 def _run(path: Path, check: Check) -> tuple[str | None, int]:
@@ -87,13 +113,16 @@ def _checks(lake: Lake) -> Iterator[tuple[Path, Check]]:
             yield path, _weights_check(path)
     for state in root.glob("models/**/step-*/state.json"):
         yield state.parent, _state_check(state)
-    for store in root.glob("windows/*/*/*/store.json"):
-        yield store.parent, lambda directory=store.parent: damage(directory)  # type: ignore[misc]
     for path in (root / "raw").rglob("*"):
         if path.name.endswith(DUMP_SUFFIXES) and not path.name.startswith("."):
             yield path, lambda dump=path: dump_damage(lake, dump)  # type: ignore[misc]
     if (lake.mlflow / "mlflow.db").is_file():
         yield lake.mlflow / "mlflow.db", lambda: _database_damage(lake.mlflow / "mlflow.db")
+
+
+def _window_checks(lake: Lake) -> Iterator[tuple[Path, Check]]:
+    for store in lake.window_stores.glob("*/*/*/store.json"):
+        yield store.parent, lambda directory=store.parent: damage(directory)  # type: ignore[misc]
 
 
 def _hash_check(path: Path) -> Check:
@@ -144,7 +173,7 @@ def _database_damage(path: Path) -> str:
 
 def remedy(lake: Lake, path: Path) -> str:
     """What makes a damaged file again."""
-    parts = path.relative_to(lake.root).parts
+    parts = _name(lake, path).parts
     values = dict(part.removesuffix(".parquet").partition("=")[::2] for part in parts if "=" in part)
     symbol = f" --symbols {values['symbol']}" if "symbol" in values else ""
     day = f" --from {values['date']} --to {values['date']}" if "date" in values else ""

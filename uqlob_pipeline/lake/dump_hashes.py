@@ -10,7 +10,8 @@ from pathlib import Path
 
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.file_hashes import file_hash
-from uqlob_pipeline.lake.layout import AssetDay, Lake
+from uqlob_pipeline.lake.layout import AssetDay, Lake, LocalFiles
+from uqlob_pipeline.lake.store import StoreError
 
 SETTLED_NS = 2_000_000_000  # a file that changed a moment ago can change again within the same modification time
 
@@ -46,6 +47,8 @@ def dump_damage(lake: Lake, dump: Path) -> str | None:
 
     None where that is not known: the dump was not hashed before, and its hash is cached from now on, or it is being written to.
     """
+    if lake.local is not None:
+        return _damage_in_store(lake.local, dump)
     state = _state(dump)
     known = _cached_hash(_cache_path(lake, dump), state)
     if known:
@@ -53,6 +56,16 @@ def dump_damage(lake: Lake, dump: Path) -> str | None:
             return ""
         return "its bytes changed on disk since it was read first" if _state(dump) == state else None
     dump_hash(lake, dump)
+    return None
+
+
+def _damage_in_store(local: LocalFiles, dump: Path) -> str | None:
+    """The same for a dump that was fetched from a store."""
+    known = local.recorded_hash(dump)
+    if known:
+        return "" if file_hash(dump) == known else "its bytes changed in the store since it was published"
+    with suppress(StoreError):  # whoever may only read the store cannot record it
+        local.dump_hash(dump)
     return None
 
 

@@ -90,6 +90,9 @@ class LocalFiles(Protocol):
     def dump_hash(self, dump: Path) -> str:
         """The hash of a dump's bytes, which whoever published it recorded."""
 
+    def recorded_hash(self, dump: Path) -> str:
+        """The hash that is recorded for this version of a dump; empty where there is none."""
+
     def raw_names(self, directory: Path) -> list[str]:
         """The names in a directory of dumps."""
 
@@ -213,8 +216,12 @@ class Lake:
 
     def windows(self, day: AssetDay) -> Path:
         """The memory-mapped window store of an asset-day (a directory)."""
-        windows = self.root / "windows" if self.local is None else self.local.windows
-        return windows / f"symbol={day.symbol}" / f"date={day.date}"
+        return self.window_stores / f"symbol={day.symbol}" / f"date={day.date}"
+
+    @property
+    def window_stores(self) -> Path:
+        """The directory of all window stores; those of a lake in a store are this machine's."""
+        return self.root / "windows" if self.local is None else self.local.windows
 
     # ---- tables by symbol
 

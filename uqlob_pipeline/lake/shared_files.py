@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ REQUESTS = 16  # at once
 SMALL = 1 << 16
 TABLE, BULK = ".parquet", (".zst", ".gz", ".jsonl", ".safetensors")
 LOCAL_ONLY = ("windows/", "mlflow/")
-# What steps and imports clear away. Tables are replaced and never deleted: whoever empties a scratch directory in use must not
-# empty the store.
-DELETABLE = ("models/", "study/", "tracking/", "raw/")
+# What steps clear away; imports and simulations clear away dumps too. Tables are replaced and never deleted: whoever empties a
+# scratch directory in use must not empty the store.
+DELETABLE, DUMPS = ("models/", "study/", "tracking/"), "raw/"
+OUTBOXES = ("tracking/", "models/")  # directories of the `.jsonl` files whose lines wait for MLflow; steps append to them
 State = tuple[int, int, int]
 
 
@@ -51,6 +52,7 @@ class SharedFiles:
         self.store, self.cache, self.root, self.windows = store, cache, root, windows
         self.verify_small = verify_small  # whether the hashes of small files, which are whole from the beginning, are fetched too
         self.lock_database = ""
+        self.deletable: tuple[str, ...] = DELETABLE
         self.placed: dict[str, Placed] = {}
         self._lock = threading.RLock()
         self._marker = root / ".in_use"
@@ -102,12 +104,21 @@ class SharedFiles:
             placed = self.placed.get(key)
             if placed is None or self._changed(key):
                 return file_hash(dump)
-            record = self.root / record_key(key)
-            known = json.loads(record.read_text()) if record.is_file() else {}
-            if known.get("etag") == placed.stored.etag:
-                return str(known["hash"])
+            known = self.recorded_hash(dump)
+            if known:
+                return known
             self.fetch(dump)
-            return self._record_dump(self.placed[key].stored, dump)
+            return self._record_dump(self.placed[key].stored, file_hash(dump))
+
+    def recorded_hash(self, dump: Path) -> str:
+        """The hash that was recorded for this version of a dump; empty where there is none."""
+        key = self._key(dump)
+        record = self.root / record_key(key)
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads(record.read_text())
+            if known["etag"] == self.placed[key].stored.etag:
+                return str(known["hash"])
+        return ""
 
     # ---- what the files say
 
@@ -133,7 +144,7 @@ class SharedFiles:
         """Publish what was written here since, in the order in which it was put in place, and delete what was removed."""
         with self._lock:
             written: list[tuple[int, str]] = []
-            for path in _files(self.root):
+            for path in files_below(self.root):
                 key = self._key(path)
                 if self._is_shared(key) and self._changed(key):
                     written.append((path.stat().st_ctime_ns, key))
@@ -142,11 +153,14 @@ class SharedFiles:
             removed = [
                 key
                 for key, placed in self.placed.items()
-                if placed.state and key.startswith(DELETABLE) and not (self.root / key).exists()
+                if placed.state and key.startswith(self.deletable) and not (self.root / key).exists()
             ]
             if removed and not self._marker.is_file():
                 raise StoreError(f"{self.root} was deleted while it was in use; nothing was deleted from {self.store.url}")
             for key in removed:
+                if _is_outbox(key) and self._was_extended(key):
+                    del self.placed[key]  # the next refresh shows what is left
+                    continue
                 for gone in (key, self._key(hash_record(self.root / key))):
                     if gone in self.placed:
                         self.store.delete(gone)
@@ -176,7 +190,7 @@ class SharedFiles:
         if key.endswith(SUFFIX):
             return key, Placed(stored, whole=False, state=None)
         try:
-            if stored.size <= SMALL or not key.endswith((TABLE, *BULK)):
+            if stored.size <= SMALL or not key.endswith((TABLE, *BULK)) or _is_outbox(key):
                 return self._bring(key, stored)
             if key.endswith(TABLE):
                 if not self.cache.footer(self.store, stored, path):
@@ -185,23 +199,34 @@ class SharedFiles:
                 _placeholder(path, stored)
         except FileNotFoundError:  # deleted since
             return key, None
-        return key, Placed(stored, whole=False, state=_state(path))
+        return key, Placed(stored, whole=False, state=state_of(path))
 
     def _bring(self, key: str, stored: StoredObject | None = None) -> tuple[str, Placed]:
         path = self.root / key
         found = self.cache.whole(self.store, stored or self.placed[key].stored, path)
-        return key, Placed(found, whole=True, state=_state(path))
+        return key, Placed(found, whole=True, state=state_of(path))
 
     def _publish(self, key: str) -> None:
         path = self.root / key
         if key.endswith(SUFFIX):
             self._keep_former_hash(key)
-        state = _state(path)
+        state = state_of(path)
         stored = self.store.publish(path, key)
-        self.cache.add(stored, path)
         self.placed[key] = Placed(stored, whole=True, state=state)
-        if key.startswith("raw/") and key.endswith(BULK):
-            self._record_dump(stored, path)
+        if self._changed_since(path, state):
+            return  # which bytes were published is not known: the next publish brings the new file
+        self.cache.add(stored, path)
+        digest = file_hash(path) if key.startswith(DUMPS) and key.endswith(BULK) else ""
+        if self._changed_since(path, state):
+            self.cache.evict(stored)
+        elif digest:
+            self._record_dump(stored, digest)
+
+    def _changed_since(self, path: Path, state: State) -> bool:
+        try:
+            return state_of(path) != state
+        except FileNotFoundError:
+            return True
 
     def _keep_former_hash(self, key: str) -> None:
         """Until the file itself is published, readers find the former one: its hash must stay in the record."""
@@ -212,14 +237,21 @@ class SharedFiles:
         hashes += [known for known in self.store.read(key).decode().split() if known not in hashes]
         path.write_text("".join(f"{known}\n" for known in hashes[:KEPT]))
 
-    def _record_dump(self, stored: StoredObject, dump: Path) -> str:
-        digest = file_hash(dump)
+    def _record_dump(self, stored: StoredObject, digest: str) -> str:
         key = record_key(stored.key)
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(record_of(stored, digest))
-        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=_state(path))
+        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=state_of(path))
         return digest
+
+    def _was_extended(self, key: str) -> bool:
+        """Whether another machine has added to an outbox since it was read here."""
+        try:
+            _, etag = self.store.read_range(key, 0, 1)
+        except FileNotFoundError:
+            return False
+        return etag != self.placed[key].stored.etag
 
     def _below(self, path: Path) -> Iterable[str]:
         if path == self.root:
@@ -232,7 +264,7 @@ class SharedFiles:
     def _changed(self, key: str) -> bool:
         """Whether the local file is another one than what was placed there."""
         try:
-            state = _state(self.root / key)
+            state = state_of(self.root / key)
         except FileNotFoundError:
             return False
         known = self.placed.get(key)
@@ -248,11 +280,15 @@ class SharedFiles:
         return not hidden or (len(hidden) == 1 and key.endswith(SUFFIX))
 
 
-def _files(root: Path) -> list[Path]:
+def _is_outbox(key: str) -> bool:
+    return key.endswith(".jsonl") and key.startswith(OUTBOXES)
+
+
+def files_below(root: Path) -> list[Path]:
     return [Path(directory) / name for directory, _, names in os.walk(root) for name in names]
 
 
-def _state(path: Path) -> State:
+def state_of(path: Path) -> State:
     stat = path.stat()
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 

@@ -22,8 +22,9 @@ from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
-from uqlob_pipeline.lake.shared_files import SharedFiles
+from uqlob_pipeline.lake.shared_files import DELETABLE, DUMPS, SharedFiles
 from uqlob_pipeline.lake.store import StoreError, StoreRefused, is_url
+from uqlob_pipeline.lake.store_parts import StoreParts
 
 SCRATCH, SCRATCH_GB = "UQLOB_SCRATCH", "UQLOB_SCRATCH_GB"
 DEFAULT_GB = 20.0
@@ -61,8 +62,12 @@ def scratch_of(url: str) -> Path:
 
 
 @contextmanager
-def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None = None) -> Iterator[Lake]:
+def working_copy(
+    lake: Lake, log: LogFn | None = None, lock_database: str | None = None, *, deletes_dumps: bool = False
+) -> Iterator[Lake]:
     """A lake to work in; of a lake in files, itself. Its locks are in `lock_database` (Postgres) or in the store.
+
+    A dump that is deleted in it stays in the store unless the work `deletes_dumps`, as an import does.
 
     What is written is published every few seconds and at the end, also after an error: every file is whole, and a training that
     is interrupted goes on from its checkpoint on another machine.
@@ -72,6 +77,8 @@ def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None
         return
     copy = SharedLake(lake.place, _local_files(lake.place, lake.local, verify_small=True))
     copy.local.lock_database = lock_database or ""
+    if deletes_dumps:
+        copy.local.deletable = (*DELETABLE, DUMPS)
     try:
         copy.refresh()
         with _published(copy.local, log):
@@ -79,6 +86,17 @@ def working_copy(lake: Lake, log: LogFn | None = None, lock_database: str | None
     finally:
         _forget(copy)
         copy.local.cache.trim()
+
+
+@contextmanager
+def empty_copy(lake: SharedLake) -> Iterator[tuple[Lake, StoreParts]]:
+    """A lake to check, with the files that it holds for a while: a part of those in the store at a time."""
+    files = StoreParts(lake.local.store, lake.local.cache, _new_view(lake.place), lake.local.windows, verify_small=True)
+    try:
+        files.refresh()
+        yield SharedLake(lake.place, files), files
+    finally:
+        files.discard()
 
 
 @contextmanager
@@ -112,16 +130,15 @@ def _publish_regularly(files: SharedFiles, ended: threading.Event, log: LogFn | 
         except (StoreError, FileNotFoundError) as error:  # tried again; the last attempt is not caught
             if log is not None:
                 log(f"not published yet: {error}")
+        except Exception as error:  # also tried again: a thread that ended would publish no checkpoint any more
+            if log is not None:
+                log(f"not published yet: {type(error).__name__}: {error}")
 
 
 def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: bool = False, indexed: bool = False) -> SharedFiles:
-    scratch = scratch_of(url)
-    _make_private(scratch)
-    views = scratch / "views"
-    _sweep(views)
+    scratch, root = scratch_of(url), _new_view(url)
     cache = ObjectCache(scratch / "objects", int(float(os.environ.get(SCRATCH_GB) or DEFAULT_GB) * 1e9))
     store = like.store if like is not None else open_store(url)
-    root = views / f"{file_mark()}.{next(_numbers)}"
     windows = scratch / "windows"
     files = (
         IndexedFiles(store, cache, root, windows, scratch / "records.json.zst")
@@ -130,6 +147,14 @@ def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: boo
     )
     FETCHERS[files.root] = files
     return files
+
+
+def _new_view(url: str) -> Path:
+    """A directory for the files of one view or working copy."""
+    scratch = scratch_of(url)
+    _make_private(scratch)
+    _sweep(scratch / "views")
+    return scratch / "views" / f"{file_mark()}.{next(_numbers)}"
 
 
 def _make_private(scratch: Path) -> None:

@@ -60,6 +60,9 @@ class Tracking:
         self.ui = os.environ.get(MLFLOW_UI, "http://127.0.0.1:5000").rstrip("/")
         self.dagster_ui = os.environ.get(DAGSTER_UI, "http://127.0.0.1:3000").rstrip("/")
         self._directory = lake.root / "tracking"
+        # Steps on several machines add to the run of a symbol or model. In a store each working copy has an outbox of its own.
+        self._shared = lake.local is not None
+        self._mark = f".{lake.root.name}" if self._shared else ""
         self._store: Store | None = None
         self._retry_at, self._retry_after = 0.0, FIRST_RETRY_S
 
@@ -109,8 +112,8 @@ class Tracking:
     # ---- runs
 
     def open(self, identity: RunIdentity, outbox: Path | None = None, log: LogFn = _no_log) -> "TrackedRun":
-        path = outbox or self._directory / f"{identity.slug}.jsonl"
-        return TrackedRun(self, Outbox(path, identity), log)
+        path = outbox or self._directory / f"{identity.slug}{self._mark}.jsonl"
+        return TrackedRun(self, Outbox(path, identity, shared=self._shared), log)
 
     @contextmanager
     def start_run(self, identity: RunIdentity, outbox: Path | None = None, log: LogFn = _no_log) -> Iterator["TrackedRun"]:
@@ -135,7 +138,8 @@ class Tracking:
             return False
         try:
             store = self.store()
-            outbox.deliver(lambda entry: store.apply(outbox.identity, entry))
+            for queued in [*self._queued_before(outbox), outbox]:
+                queued.deliver(lambda entry: store.apply(outbox.identity, entry))
             self._save_links(outbox.identity, store)
         except Exception as error:  # an unreachable, full or locked store must not stop the work
             log(
@@ -153,7 +157,7 @@ class Tracking:
         """Deliver what earlier processes left; returns how many outboxes are still queued."""
         pending, failed = 0, False  # after one failure the others wait for the retry time
         for path in self.pending():
-            outbox = open_outbox(path)
+            outbox = open_outbox(path, shared=self._shared)
             if outbox is not None:
                 delivered = self.deliver(outbox, log, now=not failed)
                 failed = failed or not delivered
@@ -165,7 +169,18 @@ class Tracking:
         return pending
 
     def pending(self) -> list[Path]:
-        return sorted([*self._directory.glob("*.jsonl"), *(self.lake.root / "models").glob(f"*/*/*/*-{OUTBOX}")])
+        found = sorted([*self._directory.glob("*.jsonl"), *(self.lake.root / "models").glob(f"*/*/*/*-{OUTBOX}")])
+        return sorted(found, key=_modified) if self._shared else found  # of two outboxes of a run the newer one has the last word
+
+    def _queued_before(self, outbox: Outbox) -> Iterator[Outbox]:
+        """The outboxes of the same run that other working copies wrote before this one."""
+        for path in self.pending() if self._shared else ():
+            if path == outbox.path:
+                return
+            if path.name.startswith(f"{outbox.identity.slug}."):
+                earlier = open_outbox(path, shared=True)
+                if earlier is not None and earlier.identity == outbox.identity:
+                    yield earlier
 
     def store(self) -> Store:
         if self._store is None:
@@ -239,6 +254,13 @@ class TrackedRun:
     def end(self, status: str, why: str = "") -> None:
         self.add("end", status=status, why=why, time=now_ms())
         self.deliver(now=True)
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # delivered since
+        return 0
 
 
 def _first_line(error: Exception) -> str:

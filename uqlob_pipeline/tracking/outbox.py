@@ -2,6 +2,9 @@
 
 A tracking store that is unreachable loses nothing and stops no training: undelivered entries stay in the file, one JSON line
 each, for the next delivery. After a crash an entry may be delivered twice; every entry is idempotent.
+
+The file lock excludes the processes of one directory. In a lake in a store another machine may deliver an outbox that is still
+being added to: there an outbox is only ever extended or removed (`SharedFiles.publish` removes it if nobody has extended it).
 """
 
 import json
@@ -51,10 +54,10 @@ class RunIdentity:
 
 
 class Outbox:
-    """Entries of one run that MLflow has not accepted yet."""
+    """Entries of one run that MLflow has not accepted yet; `shared` where other machines may add to it or deliver it."""
 
-    def __init__(self, path: Path, identity: RunIdentity) -> None:
-        self.path, self.identity = path, identity
+    def __init__(self, path: Path, identity: RunIdentity, *, shared: bool = False) -> None:
+        self.path, self.identity, self.shared = path, identity, shared
 
     def add(self, entry: Entry) -> None:
         """Append an entry durably. A line that a crash or a full disk truncated is removed first."""
@@ -82,7 +85,7 @@ class Outbox:
         return [entry for entry in found if entry["op"] != "run"]
 
     def deliver(self, send: Callable[[Entry], None]) -> None:
-        """Send the pending entries in order. If `send` raises, that entry and those after it stay."""
+        """Send the pending entries in order. If `send` raises, that entry and those after it stay; all of them if shared."""
         with self._lock():
             pending = self.entries()
             sent = 0
@@ -93,7 +96,7 @@ class Outbox:
             finally:
                 if sent == len(pending):
                     self.path.unlink(missing_ok=True)
-                elif sent:
+                elif sent and not self.shared:
                     self._rewrite(pending[sent:])
 
     def _rewrite(self, entries: list[Entry]) -> None:
@@ -106,12 +109,12 @@ class Outbox:
         return FileLock(self.path.with_name(".outbox.lock"))
 
 
-def open_outbox(path: Path) -> Outbox | None:
+def open_outbox(path: Path, *, shared: bool = False) -> Outbox | None:
     """The outbox that another process left; None if its first line does not name the run."""
     try:
         with open(path, encoding="utf-8") as file:
             first = json.loads(file.readline())
-        return Outbox(path, RunIdentity.from_dict(first["identity"]))
+        return Outbox(path, RunIdentity.from_dict(first["identity"]), shared=shared)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -20,6 +20,7 @@ from uqlob_pipeline.lake.layout import Lake, StudyKey
 from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.predictions import distribution_columns, probability_columns
 from uqlob_pipeline.models.study.shared_encoders import cached_array, representations, shared_encoder
+from uqlob_pipeline.models.training_lock import training_lock
 
 if TYPE_CHECKING:
     from uqlob_models.dataset import WindowDataset
@@ -86,15 +87,16 @@ def _head(row: RowInputs) -> VariantForecasts:
         known = representations(encoder, row.every_day, device, row.log) if frozen else None
         early = FrozenWindows.of_all(known.hidden[:, : len(row.training_days)]) if known else None
         home = training_home(row) / f"member-{number + 1}"
-        started = time.process_time()
-        parts = replace(SEPARATE, learner=partial(Learner, known=early))
-        options: dict[str, Any] = {"encoder": encoder.best, "parts": parts}
-        try:
-            result = training.train(kind, row.training_days, config, home, **options)
-        except CheckpointError as error:  # of other settings or data: the row is stale, and so is what was left of its training
-            row.log(f"{row.key}: training afresh: {error}")
-            result = training.train(kind, row.training_days, config, home, **options, fresh=True)
-        trained += time.process_time() - started
+        hooks = replace(SEPARATE, learner=partial(Learner, known=early))
+        options: dict[str, Any] = {"encoder": encoder.best, "hooks": hooks}
+        with training_lock(row.lake, home, row.log):
+            started = time.process_time()
+            try:
+                result = training.train(kind, row.training_days, config, home, **options)
+            except CheckpointError as error:  # of other settings or data: the row is stale, and so is this training
+                row.log(f"{row.key}: training afresh: {error}")
+                result = training.train(kind, row.training_days, config, home, **options, fresh=True)
+            trained += time.process_time() - started
         row.log(f"{row.key}: {result.metric} {result.best_metric:.4f} on the selection half")
         members.append(load_model(result.model, device).uq_model())
     passes = row.config.mc_dropout_passes
