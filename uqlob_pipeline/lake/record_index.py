@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import zstandard
 from uqlob_pipeline.lake.atomic_files import atomic_path
 from uqlob_pipeline.lake.data_quality import ROW_KEY
 from uqlob_pipeline.lake.object_cache import read_footer
-from uqlob_pipeline.lake.provenance import provenance_in_footer, value_in_footer
+from uqlob_pipeline.lake.provenance import TAIL, fields_in_footer, footer_size, value_in_footer
 from uqlob_pipeline.lake.published_dumps import HASHES
 from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
@@ -113,17 +112,31 @@ def _read_chunk(store: Store, objects: Iterable[StoredObject]) -> Records:
 
 
 def _table_record(store: Store, stored: StoredObject) -> Record | None:
-    footer = read_footer(store, stored) if stored.size else b""
-    if footer is None:
+    tail, etag = store.read_range(stored.key, max(stored.size - TAIL, 0), stored.size) if stored.size else (b"", stored.etag)
+    if etag != stored.etag:
         return None
-    provenance = provenance_in_footer(footer)
-    if provenance is None:
+    needed = footer_size(tail)
+    record = table_record(stored.key, tail[-needed:] if needed else b"")
+    if _is_whole(stored.key, record) or not len(tail) < needed <= stored.size:
+        return record
+    footer = read_footer(store, stored)
+    return None if footer is None else table_record(stored.key, footer)
+
+
+def table_record(key: str, footer: bytes) -> Record:
+    """The record of a table from its footer, or from as much of its end as holds it."""
+    found = fields_in_footer(footer)
+    if found is None:
         return {}
-    record: Record = {"provenance": asdict(provenance), "version": provenance.data_version}
-    if stored.key.startswith(QUALITY):
+    record: Record = {"provenance": found[0], "version": found[1]}
+    if key.startswith(QUALITY):
         with suppress(ValueError):
             record["row"] = json.loads(value_in_footer(footer, ROW_KEY))
     return record
+
+
+def _is_whole(key: str, record: Record) -> bool:
+    return "provenance" in record and ("row" in record or not key.startswith(QUALITY))
 
 
 def _dump_record(store: Store, stored: StoredObject) -> Record | None:
