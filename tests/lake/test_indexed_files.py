@@ -19,7 +19,8 @@ from uqlob_pipeline.lake.file_hashes import DamagedFile
 from uqlob_pipeline.lake.file_store import FileStore
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.provenance import TAIL, Provenance, footer_size, read_provenance
-from uqlob_pipeline.lake.record_index import FORMAT, INDEX_KEY, pack, read_records, table_record, unpack
+from uqlob_pipeline.lake.published_records import FORMAT, INDEX_KEY, pack, unpack
+from uqlob_pipeline.lake.record_index import read_records, table_record
 from uqlob_pipeline.lake.shared_lake import SharedLake, open_lake, scratch_of, working_copy
 from uqlob_pipeline.lake.staleness import staleness_by_table
 from uqlob_pipeline.lake.store import Store

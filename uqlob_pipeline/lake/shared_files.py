@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.published_dumps import HASHES, record_key, record_of
+from uqlob_pipeline.lake.published_records import PublishedRecords
+from uqlob_pipeline.lake.record_index import local_record
 from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
@@ -50,6 +52,7 @@ class SharedFiles:
     def __init__(self, store: Store, cache: ObjectCache, root: Path, windows: Path, *, verify_small: bool) -> None:
         self.store, self.cache, self.root, self.windows = store, cache, root, windows
         self.verify_small = verify_small  # whether the hashes of small files, which are whole from the beginning, are fetched too
+        self.records = PublishedRecords(store)
         self.lock_database = ""
         self.placed: dict[str, Placed] = {}
         self._lock = threading.RLock()
@@ -139,6 +142,7 @@ class SharedFiles:
                     written.append((path.stat().st_ctime_ns, key))
             for _, key in sorted(written):
                 self._publish(key)
+            self.records.write()
             removed = [
                 key
                 for key, placed in self.placed.items()
@@ -165,7 +169,7 @@ class SharedFiles:
     # ---- single files
 
     def _listed(self) -> dict[str, StoredObject]:
-        return {key: stored for key, stored in self.store.list().items() if not key.startswith(".")}
+        return shown(self.store.list())
 
     def _outdated(self, key: str, stored: StoredObject) -> bool:
         known = self.placed.get(key)
@@ -202,6 +206,15 @@ class SharedFiles:
         self.placed[key] = Placed(stored, whole=True, state=state)
         if key.startswith("raw/") and key.endswith(BULK):
             self._record_dump(stored, path)
+        if key.endswith(TABLE):
+            self._record_table(stored, path, state)
+
+    def _record_table(self, stored: StoredObject, path: Path, state: State) -> None:
+        """Tell the index of the store what this version holds, unless another one has taken its place here meanwhile."""
+        with suppress(FileNotFoundError):
+            record = local_record(stored.key, path)
+            if _state(path) == state:
+                self.records.add(stored, record)
 
     def _keep_former_hash(self, key: str) -> None:
         """Until the file itself is published, readers find the former one: its hash must stay in the record."""
@@ -218,7 +231,9 @@ class SharedFiles:
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(record_of(stored, digest))
-        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=_state(path))
+        recorded = self.store.write(key, path.read_bytes())
+        self.placed[key] = Placed(recorded, whole=True, state=_state(path))
+        self.records.add(recorded, json.loads(record_of(stored, digest)))
         return digest
 
     def _below(self, path: Path) -> Iterable[str]:
@@ -246,6 +261,11 @@ class SharedFiles:
             return False
         hidden = [part for part in key.split("/") if part.startswith(".") and part != ".imports"]
         return not hidden or (len(hidden) == 1 and key.endswith(SUFFIX))
+
+
+def shown(listed: dict[str, StoredObject]) -> dict[str, StoredObject]:
+    """The objects of a store that are files of the lake."""
+    return {key: stored for key, stored in listed.items() if not key.startswith(".")}
 
 
 def _files(root: Path) -> list[Path]:
