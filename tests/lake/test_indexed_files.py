@@ -4,24 +4,28 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 from uqlob_pipeline.config.profile import Profile, load_profile
-from uqlob_pipeline.devtools.bench.status_speed import publish_lake, write_lake, write_profile
+from uqlob_pipeline.devtools.bench.status_speed import publish_lake, table_of_events, write_footer, write_lake, write_profile
 from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
 from uqlob_pipeline.lake import record_index
 from uqlob_pipeline.lake.atomic_files import write_parquet
 from uqlob_pipeline.lake.available_days import recorded_partitions
-from uqlob_pipeline.lake.data_quality import DataQuality, read_quality, recorded_quality
+from uqlob_pipeline.lake.data_quality import ROW_KEY, DataQuality, read_quality, recorded_quality
 from uqlob_pipeline.lake.file_hashes import DamagedFile
+from uqlob_pipeline.lake.file_store import FileStore
 from uqlob_pipeline.lake.layout import Lake
-from uqlob_pipeline.lake.provenance import Provenance
-from uqlob_pipeline.lake.record_index import FORMAT, INDEX_KEY, pack, unpack
+from uqlob_pipeline.lake.provenance import TAIL, Provenance, footer_size, read_provenance
+from uqlob_pipeline.lake.published_records import FORMAT, INDEX_KEY, pack, unpack
+from uqlob_pipeline.lake.record_index import read_records, table_record
 from uqlob_pipeline.lake.shared_lake import SharedLake, open_lake, scratch_of, working_copy
 from uqlob_pipeline.lake.staleness import staleness_by_table
 from uqlob_pipeline.lake.store import Store
 from uqlob_pipeline.lake.table import Key
+from uqlob_pipeline.lake.table_registry import REGISTRY
 
 DAYS = 6  # per symbol
 
@@ -203,3 +207,45 @@ def test_an_indexed_view_publishes_and_deletes_nothing(url: str, profile: Profil
     before = store_of(lake).list()
     lake.publish()
     assert store_of(lake).list() == before
+
+
+@pytest.mark.parametrize("inputs", [1, 400])
+@pytest.mark.parametrize("row_first", [True, False])
+def test_a_record_is_the_same_from_the_end_of_a_footer_as_from_all_of_it(tmp_path: Path, inputs: int, row_first: bool) -> None:
+    made = Provenance("book_events", "5", "settings", {f"input/{number}": "0" * 24 for number in range(inputs)})
+    row = {ROW_KEY: json.dumps({"symbol": "BTC-USD", "messages": 3}).encode()}
+    table = pa.table({f"column_{number}": [number] for number in range(200)})
+    store, path = FileStore(tmp_path / "store"), tmp_path / "one.parquet"
+    with pq.ParquetWriter(path, table.schema) as file:
+        file.write_table(table)
+        file.add_key_value_metadata({**row, **made.metadata()} if row_first else {**made.metadata(), **row})
+    size = footer_size(path.read_bytes())
+    assert size > TAIL
+    for key in ("data_quality/one.parquet", "book_events/one.parquet"):
+        stored = store.publish(path, key)
+        record = table_record(key, path.read_bytes()[-size:])
+        assert Provenance(**record["provenance"]) == made
+        assert record.get("row") == ({"symbol": "BTC-USD", "messages": 3} if key.startswith("data_quality") else None)
+        assert read_records(store, [stored]) == {key: (stored.etag, record)}
+
+
+def test_the_record_of_a_table_of_many_row_groups_takes_one_small_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Provenance("book_events", "5", "settings", {"raw/one": "0" * 24})
+    write_footer(table_of_events(REGISTRY["book_events"], row_groups=70), tmp_path / "one.parquet", made.metadata())
+    store = FileStore(tmp_path / "store")
+    stored = store.publish(tmp_path / "one.parquet", "book_events/one.parquet")
+    assert pq.read_metadata(tmp_path / "one.parquet").num_row_groups == 70
+    read: list[int] = []
+    read_range = store.read_range
+    monkeypatch.setattr(store, "read_range", lambda key, *place: read.append(place[1] - place[0]) or read_range(key, *place))
+    ((_, record),) = read_records(store, [stored]).values()
+    assert Provenance(**record["provenance"]) == made == read_provenance(tmp_path / "one.parquet")
+    assert read == [TAIL]
+
+
+def test_a_table_that_was_replaced_or_deleted_since_it_was_listed_has_no_record(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    replaced, deleted = (store.write(f"book_events/{name}.parquet", b"one") for name in ("replaced", "deleted"))
+    store.write(replaced.key, b"another")
+    store.delete(deleted.key)
+    assert read_records(store, [replaced, deleted]) == {}

@@ -15,7 +15,7 @@ from uqlob_pipeline.lake.available_days import recorded_partitions
 from uqlob_pipeline.lake.file_hashes import DamagedFile
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.pass_cache import once_per_pass, one_pass
-from uqlob_pipeline.lake.provenance import FOOTER_READ, Provenance, read_provenance
+from uqlob_pipeline.lake.provenance import TAIL, Provenance, read_provenance
 from uqlob_pipeline.lake.staleness import input_keys, staleness_by_table
 
 DAY = AssetDay("BTC-USD", dt.date(2026, 1, 5))
@@ -68,9 +68,12 @@ def test_the_work_of_a_pass_grows_with_the_number_of_days_and_not_with_its_squar
     assert counts[1] < 2.2 * counts[0]
 
 
+@pytest.mark.parametrize("inputs", [1, 300])
 @pytest.mark.parametrize("columns", [1, 400])
-def test_the_provenance_is_found_in_files_of_every_writer(tmp_path: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Provenance("table", "1", '{"quotes": "\\" é"}', {f"input/{number}": "0" * 24 for number in range(300)})
+def test_the_provenance_is_found_in_files_of_every_writer(
+    tmp_path: Path, columns: int, inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Provenance("table", "1", '{"quotes": "\\" é"}', {f"input/{number}": "0" * 24 for number in range(inputs)})
     names = [f"column_{number}" for number in range(columns)]
     write_parquet(pa.table({name: [1] for name in names}), tmp_path / "arrow.parquet", made.metadata())
     (value,) = made.metadata().values()
@@ -82,7 +85,7 @@ def test_the_provenance_is_found_in_files_of_every_writer(tmp_path: Path, column
     for writer in ("arrow", "duckdb"):
         path = tmp_path / f"{writer}.parquet"
         assert read_provenance(path) == made
-        assert columns == 1 or path.stat().st_size > FOOTER_READ
+        assert columns == 1 or path.stat().st_size > TAIL
 
 
 def test_a_provenance_that_is_not_its_own_version_is_left_to_pyarrow(tmp_path: Path) -> None:

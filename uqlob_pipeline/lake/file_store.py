@@ -38,9 +38,11 @@ class FileStore:
         return self._path(key).read_bytes()
 
     def read_range(self, key: str, start: int, end: int) -> tuple[bytes, str]:
-        with open(self._path(key), "rb") as file:
-            file.seek(start)
-            return file.read(end - start), _described(key, os.fstat(file.fileno())).etag
+        file = os.open(self._path(key), os.O_RDONLY)
+        try:
+            return os.pread(file, end - start, start), _etag(os.fstat(file))
+        finally:
+            os.close(file)
 
     def publish(self, source: Path, key: str) -> StoredObject:
         with self._upload() as upload:
@@ -113,5 +115,8 @@ def _walk(directory: str, above: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _described(key: str, stat: os.stat_result) -> StoredObject:
-    etag = f"{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"
-    return StoredObject(key, etag, stat.st_size, stat.st_mtime)
+    return StoredObject(key, _etag(stat), stat.st_size, stat.st_mtime)
+
+
+def _etag(stat: os.stat_result) -> str:
+    return f"{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns:x}"

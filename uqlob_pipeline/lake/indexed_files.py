@@ -12,8 +12,9 @@ from typing import Any
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.provenance import Provenance, with_version
 from uqlob_pipeline.lake.published_dumps import record_key
+from uqlob_pipeline.lake.published_records import parts_among
 from uqlob_pipeline.lake.record_index import RecordIndex
-from uqlob_pipeline.lake.shared_files import REQUESTS, Placed, SharedFiles
+from uqlob_pipeline.lake.shared_files import REQUESTS, Placed, SharedFiles, shown
 from uqlob_pipeline.lake.store import Store, StoredObject
 
 RAW = "raw/"
@@ -31,14 +32,15 @@ class IndexedFiles(SharedFiles):
 
     def refresh(self) -> None:
         with self._lock:
-            listed = self._listed()
+            everything = self.store.list()
+            listed = shown(everything)
             for key, placed in self.placed.items():
                 if placed.state is not None:
                     (self.root / key).unlink(missing_ok=True)
             self.placed = {key: Placed(stored, whole=False, state=None) for key, stored in listed.items()}
             self._names = _names_by_directory(listed)
             self._place_all([stored for key, stored in listed.items() if key.endswith(STAGE_RECORDS)])
-            self.index.update(listed)
+            self.index.update(listed, parts_among(everything.values()))
 
     def raw_names(self, directory: Path) -> list[str]:
         return list(self._names.get(self._key(directory), ()))

@@ -17,7 +17,9 @@ from uqlob_pipeline.lake.file_hashes import damaged, verified
 
 PROVENANCE_KEY = b"uqlob"
 MAGIC = b"PAR1"
-FOOTER_READ = 1 << 14  # bytes from the end of a Parquet file: the footers of most are shorter
+# Bytes from the end of a Parquet file. Metadata stands behind the row groups, so that most provenance is within them however
+# many row groups there are; that of a fit to hundreds of days is not.
+TAIL = 1 << 13
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
@@ -78,13 +80,14 @@ def _in_footer(path: Path, _state: tuple[int, ...]) -> Provenance | None:
 
 def _found_in_footer(path: Path, size: int) -> Provenance | None:
     with open(path, "rb", buffering=0) as file:
-        tail = os.pread(file.fileno(), FOOTER_READ, max(size - FOOTER_READ, 0))
+        tail = os.pread(file.fileno(), TAIL, max(size - TAIL, 0))
         needed = footer_size(tail)
-        if needed > size:
+        if not 0 < needed <= size:
             return None
-        if needed > len(tail):
-            tail = os.pread(file.fileno(), needed, size - needed)
-    return provenance_in_footer(tail[-needed:]) if needed else None
+        found = provenance_in_footer(tail[-needed:])
+        if found is None and needed > len(tail):
+            found = provenance_in_footer(os.pread(file.fileno(), needed, size - needed))
+    return found
 
 
 def footer_size(tail: bytes) -> int:
@@ -93,9 +96,17 @@ def footer_size(tail: bytes) -> int:
 
 
 def provenance_in_footer(footer: bytes) -> Provenance | None:
-    """The provenance by its place after its key, without the rest of the footer, which takes five times as long to decode.
+    """The provenance of a footer, or of as much of its end as there is; None where it is not found: pyarrow says why."""
+    with suppress(TypeError):
+        if found := fields_in_footer(footer):
+            return with_version(*found)
+    return None
 
-    The data version within shows that these are its bytes. None where they are not found: pyarrow says why.
+
+def fields_in_footer(footer: bytes) -> tuple[dict[str, Any], str] | None:
+    """The fields of a provenance and its data version, by their place after its key.
+
+    Decoding the rest of the footer takes five times as long. The data version shows that these are the provenance's bytes.
     """
     with suppress(ValueError, TypeError, KeyError, AttributeError):
         text = value_in_footer(footer, PROVENANCE_KEY)
@@ -104,7 +115,7 @@ def provenance_in_footer(footer: bytes) -> Provenance | None:
         # What `metadata` wrote without the data version is the text that `_hash` hashed.
         hashed = text.replace(f'"data_version": "{version}", '.encode(), b"", 1)
         if hashlib.blake2b(hashed, digest_size=12).hexdigest() == version:
-            return with_version(record, version)
+            return record, version
     return None
 
 

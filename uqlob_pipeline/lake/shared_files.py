@@ -23,6 +23,8 @@ from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
 from uqlob_pipeline.lake.published_dumps import HASHES, record_key, record_of
+from uqlob_pipeline.lake.published_records import PublishedRecords
+from uqlob_pipeline.lake.record_index import local_record
 from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
@@ -51,6 +53,7 @@ class SharedFiles:
     def __init__(self, store: Store, cache: ObjectCache, root: Path, windows: Path, *, verify_small: bool) -> None:
         self.store, self.cache, self.root, self.windows = store, cache, root, windows
         self.verify_small = verify_small  # whether the hashes of small files, which are whole from the beginning, are fetched too
+        self.records = PublishedRecords(store)
         self.lock_database = ""
         self.deletable: tuple[str, ...] = DELETABLE
         self.placed: dict[str, Placed] = {}
@@ -150,6 +153,7 @@ class SharedFiles:
                     written.append((path.stat().st_ctime_ns, key))
             for _, key in sorted(written):
                 self._publish(key)
+            self.records.write()
             removed = [
                 key
                 for key, placed in self.placed.items()
@@ -179,7 +183,7 @@ class SharedFiles:
     # ---- single files
 
     def _listed(self) -> dict[str, StoredObject]:
-        return {key: stored for key, stored in self.store.list().items() if not key.startswith(".")}
+        return shown(self.store.list())
 
     def _outdated(self, key: str, stored: StoredObject) -> bool:
         known = self.placed.get(key)
@@ -217,10 +221,13 @@ class SharedFiles:
             return  # which bytes were published is not known: the next publish brings the new file
         self.cache.add(stored, path)
         digest = file_hash(path) if key.startswith(DUMPS) and key.endswith(BULK) else ""
+        record = local_record(key, path) if key.endswith(TABLE) else None
         if self._changed_since(path, state):
             self.cache.evict(stored)
         elif digest:
             self._record_dump(stored, digest)
+        elif record is not None:
+            self.records.add(stored, record)
 
     def _changed_since(self, path: Path, state: State) -> bool:
         try:
@@ -242,7 +249,9 @@ class SharedFiles:
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(record_of(stored, digest))
-        self.placed[key] = Placed(self.store.write(key, path.read_bytes()), whole=True, state=state_of(path))
+        recorded = self.store.write(key, path.read_bytes())
+        self.placed[key] = Placed(recorded, whole=True, state=state_of(path))
+        self.records.add(recorded, json.loads(record_of(stored, digest)))
         return digest
 
     def _was_extended(self, key: str) -> bool:
@@ -282,6 +291,11 @@ class SharedFiles:
 
 def _is_outbox(key: str) -> bool:
     return key.endswith(".jsonl") and key.startswith(OUTBOXES)
+
+
+def shown(listed: dict[str, StoredObject]) -> dict[str, StoredObject]:
+    """The objects of a store that are files of the lake."""
+    return {key: stored for key, stored in listed.items() if not key.startswith(".")}
 
 
 def files_below(root: Path) -> list[Path]:

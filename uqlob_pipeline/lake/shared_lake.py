@@ -145,6 +145,8 @@ def _local_files(url: str, like: SharedFiles | None = None, *, verify_small: boo
         if indexed
         else SharedFiles(store, cache, root, windows, verify_small=verify_small)
     )
+    if like is not None:
+        files.records = like.records  # one part of the index for all steps of a process
     FETCHERS[files.root] = files
     return files
 

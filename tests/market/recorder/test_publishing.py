@@ -19,6 +19,9 @@ from uqlob_pipeline.lake.dump_hashes import hashes_of_dumps
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.open_store import open_store
+from uqlob_pipeline.lake.published_dumps import HASHES, record_key
+from uqlob_pipeline.lake.published_records import parts_among, read_part
+from uqlob_pipeline.lake.record_index import read_records
 from uqlob_pipeline.lake.shared_lake import open_lake
 from uqlob_pipeline.lake.store import Store
 from uqlob_pipeline.market.kraken.utc_days import DAY_NS
@@ -74,6 +77,16 @@ def test_what_an_earlier_recorder_left_is_published_and_kept(url: str, tmp_path:
     assert f"published file={NAME} bytes=5" in publish(url, tmp_path / "lake")
     assert dumps_in(open_store(url)) == {NAME: b"a day"}
     assert path.read_bytes() == b"a day"
+
+
+def test_the_index_of_the_store_has_the_hash_of_a_published_dump(url: str, tmp_path: Path) -> None:
+    recorded(tmp_path / "lake", b"a day")
+    publish(url, tmp_path / "lake")
+    store = open_store(url)
+    (part,) = parts_among(store.list().values())
+    records = read_part(store, part)
+    assert records == read_records(store, list(store.list(HASHES).values()))
+    assert list(records) == [record_key(NAME)]
 
 
 def test_what_the_store_has_is_not_published_again(url: str, tmp_path: Path) -> None:

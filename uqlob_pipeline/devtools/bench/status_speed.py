@@ -1,7 +1,8 @@
 """`uqlob bench status`: how long `uqlob status` takes over thousands of asset-days in a store.
 
 The lake is made up: the files of every asset-day have the provenance of current tables and one row of data, since status reads no
-more than that. The store is a directory, or the bucket that `--store` names.
+more than that. Tables of events have the footer of as many row groups as those of a busy market, and no data. The store is a
+directory, or the bucket that `--store` names.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
     from uqlob_pipeline.config.profile import Profile
     from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.table import Table
 
 TARGET_S = 10.0
 ASSET_DAYS = 8_400  # of the larger data set that one instance should hold
 FIRST = "2023-01-01"
+OF_EVENTS = ("book_events", "event_features")  # one row per event; the other tables of a day fit into one row group
+ROW_GROUPS = 70  # of such a table over 8.6 million events
 
 
 def write_profile(path: Path, days: int) -> Path:
@@ -45,8 +51,11 @@ def write_profile(path: Path, days: int) -> Path:
     return path
 
 
-def write_lake(lake: Lake, profile: Profile) -> int:
-    """Every daily table and fit of the profile, as current as a made-up file can be; returns the number of asset-days."""
+def write_lake(lake: Lake, profile: Profile, row_groups: int = 0) -> int:
+    """Every daily table and fit of the profile, as current as a made-up file can be; returns the number of asset-days.
+
+    Tables of events have the footer of so many row groups; with 0 they are like the others.
+    """
     import pyarrow as pa
 
     from uqlob_pipeline.lake.atomic_files import write_parquet
@@ -56,7 +65,7 @@ def write_lake(lake: Lake, profile: Profile) -> int:
     from uqlob_pipeline.lake.provenance import Provenance
     from uqlob_pipeline.lake.staleness import input_keys
     from uqlob_pipeline.lake.table import Key
-    from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, keys_of, table_path
+    from uqlob_pipeline.lake.table_registry import ASSET_TABLES, RAW_DUMPS, REGISTRY, keys_of, table_path
 
     days = [AssetDay(symbol, date) for symbol in profile.symbols for date in profile.days(symbol, "train", "validation", "test")]
     dumps: dict[AssetDay, dict[str, str]] = {}
@@ -67,6 +76,7 @@ def write_lake(lake: Lake, profile: Profile) -> int:
             dump.write_bytes(f"{channel} {day}".encode())
         dumps[day] = hashes_of_dumps(lake, day)
     rows, versions = pa.table({"row": [0]}), dict[tuple[str, Key], str]()
+    footers = {name: table_of_events(REGISTRY[name], row_groups) for name in OF_EVENTS if row_groups}
     for table in ASSET_TABLES:
         if table.grain not in ("day", "symbol"):
             continue
@@ -86,8 +96,45 @@ def write_lake(lake: Lake, profile: Profile) -> int:
                 known = {"symbol": key.symbol, "date": key.date, "channel": "level3"}
                 whole = {"has_trades": True, "prints": 1, "executions": 1}
                 write_quality(lake, DataQuality(**{**numbers, **known, **whole}), made)
-            write_parquet(rows, table_path(lake, table.name, key), made.metadata())
+            if table.name in footers:
+                write_footer(footers[table.name], table_path(lake, table.name, key), made.metadata())
+            else:
+                write_parquet(rows, table_path(lake, table.name, key), made.metadata())
     return len(days)
+
+
+def table_of_events(table: Table, row_groups: int) -> pq.FileMetaData:
+    """The footer of a table with its columns and so many row groups."""
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = pa.array(range(200))
+    rows = pa.table({column.name: values.cast(column.type) for column in table.columns})
+    target = io.BytesIO()
+    with pq.ParquetWriter(target, rows.schema, compression="zstd", write_page_checksum=True) as file:
+        for _ in range(row_groups):
+            file.write_table(rows)
+    target.seek(0)
+    return pq.read_metadata(target)
+
+
+def write_footer(footer: pq.FileMetaData, path: Path, metadata: dict[bytes, bytes]) -> None:
+    """A file of nothing but a footer with other metadata."""
+    import io
+
+    import pyarrow.parquet as pq
+
+    from uqlob_pipeline.lake.atomic_files import atomic_path
+
+    empty = io.BytesIO()
+    pq.write_metadata(footer.schema.to_arrow_schema().with_metadata(metadata), empty)
+    empty.seek(0)
+    whole = pq.read_metadata(empty)
+    whole.append_row_groups(footer)
+    with atomic_path(path, hashed=True) as temporary:
+        whole.write_metadata_file(temporary)
 
 
 def publish_lake(lake: Lake, url: str) -> None:
@@ -113,7 +160,7 @@ def timed_status(place: str, profile: Path, scratch: Path) -> dict[str, Any]:
     return {"seconds": seconds, "cpu_seconds": cpu, "current": current}
 
 
-def measure(root: Path, asset_days: int, store: str | None) -> dict[str, Any]:
+def measure(root: Path, asset_days: int, store: str | None, row_groups: int = ROW_GROUPS) -> dict[str, Any]:
     """Make the lake below `root`, publish it, and time status on files and on the store.
 
     On the store the first time, when no machine has an index of it, again on the same machine, and on a new machine.
@@ -123,7 +170,7 @@ def measure(root: Path, asset_days: int, store: str | None) -> dict[str, Any]:
 
     profile_file = write_profile(root / "profile.toml", days=asset_days // 7)
     profile, files = load_profile(str(profile_file)), Lake(root / "lake")
-    made = write_lake(files, profile)
+    made = write_lake(files, profile, row_groups)
     place = store or f"file://{root / 'store'}"
     publish_lake(files, place)
     found: dict[str, Any] = {"asset_days": made}
@@ -141,11 +188,12 @@ def measure(root: Path, asset_days: int, store: str | None) -> dict[str, Any]:
 def status_speed(
     asset_days: Annotated[int, typer.Option(min=70, help="Size of the made-up lake, over seven symbols.")] = ASSET_DAYS,
     store: Annotated[str | None, typer.Option(help="s3://bucket/prefix to fill; default: a file:// store.")] = None,
+    row_groups: Annotated[int, typer.Option(min=0, help="Of each table of events; 0: one row of data instead.")] = ROW_GROUPS,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Time `uqlob status` over many asset-days: on files, and on a store for the first time, again and on a new machine."""
     with tempfile.TemporaryDirectory() as root:
-        found = measure(Path(root), asset_days, store)
+        found = measure(Path(root), asset_days, store, row_groups)
     if as_json:
         print(json.dumps(found))
         return

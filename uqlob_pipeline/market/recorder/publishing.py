@@ -3,6 +3,7 @@
 A file stays where it was recorded. One that the store did not take is tried again, also by the next recorder that is started.
 """
 
+import json
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import DUMP_SUFFIXES, Lake
 from uqlob_pipeline.lake.open_store import connect_store, require_conditional_writes
 from uqlob_pipeline.lake.published_dumps import hash_in_store, record_key, record_of
+from uqlob_pipeline.lake.published_records import PublishedRecords
 from uqlob_pipeline.lake.store import StoreRefused
 from uqlob_pipeline.market.recorder.event_log import EventLog
 from uqlob_pipeline.market.recorder.settings import RecorderError
@@ -29,6 +31,7 @@ class Publisher:
             self.store = connect_store(url)
         except StoreRefused as error:
             raise RecorderError(f"--publish: {error}") from error
+        self._records = PublishedRecords(self.store)
         self._lake, self._event_log, self._every_s = lake, event_log, every_s
         self._waiting: dict[Path, None] = {}
         self._published: dict[Path, State] = {}
@@ -71,6 +74,7 @@ class Publisher:
         for path in list(self._waiting):
             try:
                 self._publish(path)
+                self._records.write()
             except Exception as error:  # whatever it is, recording goes on and the file waits
                 self._event_log.log(
                     "warning",
@@ -100,7 +104,8 @@ class Publisher:
             if found != digest:
                 stored = self.store.publish(path, key)
                 if _state(path) == state:  # else it grew meanwhile: `add` sees that
-                    self.store.write(record_key(key), record_of(stored, digest))
+                    record = record_of(stored, digest)
+                    self._records.add(self.store.write(record_key(key), record), json.loads(record))
                 self._event_log.log("info", "published", file=key, bytes=stored.size)
         self._published[path] = state
 
