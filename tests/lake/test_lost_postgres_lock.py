@@ -36,9 +36,14 @@ def test_a_holder_whose_database_restarted_is_told_that_it_held_no_lock(database
 
 def test_the_error_of_the_block_is_kept_where_the_lock_was_lost(database: Postgres) -> None:
     logged: list[str] = []
-    with pytest.raises(KeyError, match="own"), advisory_lock(database.url, "model", logged.append):
-        database.stop()
-        raise KeyError("own")
+
+    def work() -> None:
+        with advisory_lock(database.url, "model", logged.append):
+            database.stop()
+            raise KeyError("own")
+
+    with pytest.raises(KeyError, match="own"):
+        work()
     assert len(logged) == 1
 
 
