@@ -1,14 +1,18 @@
 """`uqlob materialize --submit`: what is requested, and what a person is told of its runs."""
 
+import sqlite3
 import time
 
 import dagster as dg
 import pytest
+import typer
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._core.test_utils import create_run_for_test
+from sqlalchemy.exc import OperationalError
 
 from tests.conftest import day
-from uqlob_pipeline.cli import submission
+from uqlob_pipeline.cli import materialize, submission
+from uqlob_pipeline.cli.command_context import CommandContext
 from uqlob_pipeline.cli.planning import Choice, MaterializeFailed
 from uqlob_pipeline.cli.submission import BACKFILL_TAG, requested_keys, submit_choice, wait_for
 from uqlob_pipeline.config.profile import Profile
@@ -61,6 +65,34 @@ def test_a_backfill_that_failed_names_the_run_and_its_reason(instance: dg.Dagste
     assert lines == [f"  failure  book_events: 2026-01-05|BTC-USD (run {run.run_id[:8]})"]
 
 
+def retried(instance: dg.DagsterInstance, backfill_id: str, outcome: dg.DagsterRunStatus) -> tuple[dg.DagsterRun, dg.DagsterRun]:
+    """A run that failed, and its retry, as the daemon launches it."""
+    tags = {BACKFILL_TAG: backfill_id}
+    asset = frozenset({dg.AssetKey("book_events")})
+    first = create_run_for_test(instance, status=dg.DagsterRunStatus.STARTED, tags=tags, asset_selection=asset)
+    instance.report_run_failed(first, "the node was lost")
+    family = {"parent_run_id": first.run_id, "root_run_id": first.run_id}
+    second = create_run_for_test(instance, status=outcome, tags=tags, asset_selection=asset, **family)
+    return first, second
+
+
+def test_a_run_that_was_retried_does_not_fail_the_backfill(instance: dg.DagsterInstance, requested: str) -> None:
+    retried(instance, requested, dg.DagsterRunStatus.SUCCESS)
+    end(instance, requested, BulkActionStatus.COMPLETED_SUCCESS)
+    assert wait_for(instance, requested, lambda _: None) == 2
+
+
+def test_of_a_failed_backfill_the_last_attempt_is_named(instance: dg.DagsterInstance, requested: str) -> None:
+    retried(instance, requested, dg.DagsterRunStatus.SUCCESS)
+    _, second = retried(instance, requested, dg.DagsterRunStatus.STARTED)
+    instance.report_run_failed(second, "the disk was full")
+    end(instance, requested, BulkActionStatus.COMPLETED_FAILED)
+    with pytest.raises(MaterializeFailed) as failed:
+        wait_for(instance, requested, lambda _: None)
+    assert "the disk was full" in str(failed.value)
+    assert "the node was lost" not in str(failed.value)
+
+
 def test_a_backfill_that_ended_well_counts_its_runs(instance: dg.DagsterInstance, requested: str) -> None:
     for _ in range(2):
         create_run_for_test(instance, status=dg.DagsterRunStatus.SUCCESS, tags={BACKFILL_TAG: requested})
@@ -81,3 +113,78 @@ def test_whoever_waits_without_a_daemon_is_told(
     assert wait_for(instance, requested, log) == 0
     assert len(lines) == 1
     assert "is the daemon of this instance running? Start it with dagster-daemon run" in lines[0]
+
+
+def test_whoever_stops_waiting_is_told_that_the_backfill_goes_on(
+    lake: Lake,
+    profile: Profile,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submission, "wait_for", interrupt)
+    monkeypatch.setattr("uqlob_pipeline.defs.instance.open_instance", lambda: instance)
+    monkeypatch.setenv("UQLOB_DAGSTER_UI", "https://lob.example.org/")
+    with pytest.raises(typer.Exit) as stopped:
+        materialize.run(CommandContext(profile, lake, "demo"), Choice(assets=("book_events",)), submit=True)
+    assert stopped.value.exit_code == 130
+    last = capsys.readouterr().out.splitlines()[-1]
+    (backfill,) = instance.get_backfills()
+    assert f"backfill {backfill.backfill_id} goes on" in last
+    assert f"https://lob.example.org/runs/b/{backfill.backfill_id}" in last
+    assert "cancel" in last
+    assert "resumes" not in last
+
+
+class AwayDatabase:
+    """The instance of a database that does not answer the first few times."""
+
+    def __init__(self, instance: dg.DagsterInstance, times: float, wrapped: bool) -> None:
+        self._instance, self._times, self._wrapped = instance, times, wrapped
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._instance, name)
+
+    def get_backfill(self, backfill_id: str) -> object:
+        if self._times > 0:
+            self._times -= 1
+            lost = OperationalError("select 1", {}, sqlite3.OperationalError("server closed the connection unexpectedly"))
+            if not self._wrapped:
+                raise lost
+            raise RuntimeError("too many retries for DB connection") from lost  # as Dagster's Postgres storage does
+        return self._instance.get_backfill(backfill_id)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_database_that_is_restarted_is_waited_for(
+    instance: dg.DagsterInstance, requested: str, wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "POLL_S", 0.0)
+    end(instance, requested, BulkActionStatus.COMPLETED_SUCCESS)
+    lines: list[str] = []
+    assert wait_for(AwayDatabase(instance, 3, wrapped), requested, lines.append) == 0  # type: ignore[arg-type]
+    assert [line.split(";")[0] for line in lines] == [
+        "the database of the Dagster instance does not answer",
+        "the database of the Dagster instance answers again",
+    ]
+
+
+def test_a_database_that_stays_away_ends_the_waiting_with_the_reason(
+    instance: dg.DagsterInstance, requested: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "POLL_S", 0.0)
+    monkeypatch.setattr(submission, "DATABASE_PATIENCE_S", 0.0)
+    with pytest.raises(MaterializeFailed, match=f"Backfill {requested} goes on once it is back"):
+        wait_for(AwayDatabase(instance, float("inf"), False), requested, lambda _: None)  # type: ignore[arg-type]
+
+
+def test_another_error_of_the_database_is_not_waited_for(instance: dg.DagsterInstance, requested: str) -> None:
+    class Broken(AwayDatabase):
+        def get_backfill(self, backfill_id: str) -> object:
+            raise ValueError("no such column")
+
+    with pytest.raises(ValueError, match="no such column"):
+        wait_for(Broken(instance, 1, False), requested, lambda _: None)  # type: ignore[arg-type]

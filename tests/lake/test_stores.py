@@ -9,17 +9,20 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from tests.ceph_gateway import PACKAGES, CephGateway, ceph_gateway, missing_programs
 from uqlob_pipeline.devtools.loopback_cluster.object_server import KEYS, ObjectServer, object_server
+from uqlob_pipeline.lake import s3_store
 from uqlob_pipeline.lake.file_store import FileStore
 from uqlob_pipeline.lake.lease import acquire, lease
 from uqlob_pipeline.lake.open_store import open_store
-from uqlob_pipeline.lake.store import LOCKS, Store, StoreError, StoreRefused
+from uqlob_pipeline.lake.store import LOCKS, Store, StoredObject, StoreError, StoreRefused
 
 KEY = "book_events/symbol=BTC-USD/date=2026-01-05.parquet"
 
@@ -89,6 +92,12 @@ def test_a_list_is_longer_than_one_page(store: Store, monkeypatch: pytest.Monkey
     for number in range(25):
         store.write(f"t/{number:05d}", b"x")
     assert sorted(store.list("t/")) == [f"t/{number:05d}" for number in range(25)]
+
+
+def test_an_empty_object_is_fetched(store: Store, tmp_path: Path) -> None:
+    store.write(KEY, b"")
+    assert store.fetch(KEY, tmp_path / "copy").size == 0
+    assert (tmp_path / "copy").read_bytes() == b""
 
 
 def test_a_missing_object_is_a_missing_file_and_may_be_deleted(store: Store, tmp_path: Path) -> None:
@@ -202,8 +211,8 @@ def test_whoever_waits_for_a_lock_says_so(tmp_path: Path) -> None:
 class Holder:
     """Another process that holds the lease, as the clock of whoever waits sees it."""
 
-    def __init__(self, store: Store, *, renews: bool) -> None:
-        self.store, self.renews, self.now, self.key = store, renews, 0.0, f"{LOCKS}/name/00000001"
+    def __init__(self, store: Store, *, renews: bool, away: tuple[float, float] = (0.0, 0.0)) -> None:
+        self.store, self.renews, self.away, self.now, self.key = store, renews, away, 0.0, f"{LOCKS}/name/00000001"
         self._write()
 
     def _write(self) -> None:
@@ -211,7 +220,7 @@ class Holder:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        if self.renews and self.now < 100:
+        if self.renews and self.now < 100 and not self.away[0] <= self.now < self.away[1]:
             self._write()
 
     def wait(self, log: list[str]) -> str:
@@ -226,6 +235,41 @@ def test_a_lease_is_free_once_it_was_not_renewed_for_long_enough(server: ObjectS
     assert holder.now == free_at
     assert log == ["host 7 1 holds .locks/name; waiting for it"]
     assert list(store.list(LOCKS)) == [f"{LOCKS}/name/00000002"]
+
+
+class AwayStore:
+    """A store that is away for a while, in which the holder cannot renew its lease either; each request then waits and fails."""
+
+    def __init__(self, store: Store, holder: "Holder") -> None:
+        self._store, self._holder, self._away = store, holder, holder.away
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    def list(self, prefix: str = "") -> dict[str, StoredObject]:
+        if self._away[0] <= self._holder.now < self._away[1]:
+            self._holder.now = self._away[1]  # the client repeats the request until the store is back, before the holder's
+        return self._store.list(prefix)
+
+
+def test_a_store_that_was_away_gives_the_holder_time_to_renew(server: ObjectServer) -> None:
+    """Whoever waits for a lease reads first after an outage, before the living holder has renewed it."""
+    store = open_store(server.new_bucket())
+    holder = Holder(store, renews=True, away=(50.0, 80.0))
+    away = AwayStore(store, holder)
+    acquire(away, "name", poll_s=2.5, expired_s=25, clock=lambda: holder.now, sleep=holder.sleep)  # type: ignore[arg-type]
+    assert holder.now == 125.0  # 25 seconds after the last renewal, as without the outage
+
+
+def test_a_lease_expires_in_a_store_that_is_always_slow(server: ObjectServer) -> None:
+    store = open_store(server.new_bucket())
+    holder = Holder(store, renews=False)
+
+    def sleep(seconds: float) -> None:
+        holder.now += seconds + 10
+
+    acquire(store, "name", poll_s=2.5, expired_s=25, clock=lambda: holder.now, sleep=sleep)
+    assert holder.now == 50.0  # the first read after a long one counts from the beginning, once
 
 
 def test_a_number_of_long_ago_wins_no_lock(server: ObjectServer) -> None:
@@ -295,6 +339,83 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(monkeypatch: pytest.Monk
         assert store.publish(held(tmp_path, "made", b"after"), KEY).size == 5
         back.join()
         assert store.read(KEY) == b"after"
+
+
+def test_an_object_that_takes_longer_than_the_timeout_is_fetched(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a link of 1 MiB in 3 seconds, where no request may take 2 seconds."""
+    monkeypatch.setattr(s3_store, "TIMEOUT", timedelta(seconds=2))
+    monkeypatch.setattr(s3_store, "RETRIES", {"max_retries": 60, "retry_timeout": timedelta(seconds=12)})
+    monkeypatch.setattr(s3_store, "RANGE", 128 << 10, raising=False)
+    store = open_store(server.new_bucket())
+    content = os.urandom(1 << 20)
+    store.publish(held(tmp_path, "made", content), KEY)
+
+    def transfer(environ: dict[str, Any]) -> None:
+        if environ["REQUEST_METHOD"] == "GET" and KEY in unquote(environ["PATH_INFO"]):
+            first, _, last = environ.get("HTTP_RANGE", "bytes=0-1048575").partition("=")[2].partition("-")
+            time.sleep(3 * (int(last) + 1 - int(first)) / (1 << 20))
+
+    server.before = transfer
+    store.fetch(KEY, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == content
+
+
+def test_a_request_that_is_never_answered_is_made_again(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As behind a link that drops packets: the time for all attempts must hold several."""
+    assert s3_store.RETRIES["retry_timeout"] >= 2 * s3_store.TIMEOUT  # type: ignore[operator]
+    monkeypatch.setattr(s3_store, "TIMEOUT", timedelta(seconds=1))
+    store = open_store(server.new_bucket())
+    store.write(KEY, b"events")
+    lost = threading.Event()
+
+    def drop_the_first(environ: dict[str, Any]) -> None:
+        if environ["REQUEST_METHOD"] == "GET" and not lost.is_set():
+            lost.set()
+            time.sleep(3)
+
+    server.before = drop_the_first
+    store.fetch(KEY, tmp_path / "copy")
+    assert lost.is_set()
+    assert (tmp_path / "copy").read_bytes() == b"events"
+
+
+def test_ranges_of_two_versions_are_never_put_together(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(s3_store, "RANGE", 4, raising=False)
+    store = open_store(server.new_bucket())
+    store.write(KEY, b"0123456789")
+
+    def replace(environ: dict[str, Any]) -> None:
+        if environ.get("HTTP_RANGE", "").startswith("bytes=4-"):
+            server.before = None
+            store.write(KEY, b"abcdefghijkl")
+
+    server.before = replace
+    fetched = store.fetch(KEY, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"abcdefghijkl"
+    assert (fetched.etag, fetched.size) == (store.list()[KEY].etag, 12)
+
+
+def test_an_object_that_is_replaced_all_the_time_ends_with_the_reason(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(s3_store, "RANGE", 4, raising=False)
+    store = open_store(server.new_bucket())
+    store.write(KEY, b"0123456789")
+    versions = iter(range(100))
+
+    def replace(environ: dict[str, Any]) -> None:
+        if environ.get("HTTP_RANGE", "").startswith("bytes=4-"):
+            store.write(KEY, f"version {next(versions)}".encode())
+
+    server.before = replace
+    with pytest.raises(StoreError, match=r"date=2026-01-05.parquet was replaced 5 times while it was fetched"):
+        store.fetch(KEY, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/lake", "s3://", "file://relative"])

@@ -13,7 +13,7 @@ from tests.tables.synthetic import profile as synthetic_profile
 from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.lake.file_hashes import file_hash
 from uqlob_pipeline.lake.layout import Lake, ModelKey
-from uqlob_pipeline.tracking.client import Tracking, flattened
+from uqlob_pipeline.tracking.client import Tracking, flattened, without_user
 from uqlob_pipeline.tracking.mlflow_store import ENDED_TAG
 from uqlob_pipeline.tracking.outbox import Outbox, RunIdentity, open_outbox
 
@@ -211,6 +211,51 @@ def test_entries_for_an_unreachable_store_are_delivered_later(lake, tracking):
     logged = find_run(tracking, identity)
     assert logged.info.status == "FINISHED"
     assert [point.value for point in tracking.store().client.get_metric_history(logged.info.run_id, "loss")] == [1.0, 0.5]
+
+
+SECRET = "http://someone:s3cr3t@127.0.0.1:9/base"  # an address with a user, of a server that does not answer
+
+
+def test_a_password_in_the_address_is_not_logged(tmp_path, tracking):
+    lines: list[str] = []
+    unreachable = Tracking(Lake(tmp_path), tracking.profile, uri=SECRET)
+    run = unreachable.open(unreachable.stage(ModelKey("ETH-USD", 5), "encoder", "v1"), log=lines.append)
+    run.tags({"a": 1})
+    assert not run.deliver(now=True)
+    assert "upload to MLflow at http://127.0.0.1:9/base failed" in lines[0]
+    assert "someone" not in lines[0]
+    assert "s3cr3t" not in lines[0]
+
+
+def test_a_password_in_the_address_is_not_stored_in_the_lake(tmp_path, tracking):
+    lake = Lake(tmp_path)
+    named = Tracking(lake, tracking.profile, uri=SECRET)
+    named._store = Tracking(lake, tracking.profile).store()  # stands for a server that knows the password
+    identity = named.stage(ModelKey("ETH-USD", 5), "encoder", "v1")
+    run = named.open(identity)
+    run.tags({"a": 1})
+    assert run.deliver(now=True)
+    named.mark_complete(run, "v1")
+    written = [text for path in (tmp_path / "tracking").glob("*") if (text := path.read_text())]
+    assert len(written) == 3  # the links of the stage and of its model, and that the stage is complete
+    assert not [text for text in written if "s3cr3t" in text or "someone" in text]
+    assert named.is_complete(identity, "v1")
+    assert run.url is not None
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("https://user:pw@host/base", "https://host/base"),
+        ("postgresql+psycopg2://user:p%40w@host:5432/mlflow", "postgresql+psycopg2://host:5432/mlflow"),
+        ("https://token@host", "https://host"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("sqlite:////srv/a@b/mlflow.db", "sqlite:////srv/a@b/mlflow.db"),
+        ("", ""),
+    ],
+)
+def test_an_address_is_shown_without_its_user(uri, shown):
+    assert without_user(uri) == shown
 
 
 def test_epochs_missing_from_mlflow_are_logged_at_the_end_and_no_epoch_twice(tracking):

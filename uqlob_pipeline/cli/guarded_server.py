@@ -16,6 +16,7 @@ import uvicorn
 
 from uqlob_pipeline.cli.web_guard import AsgiApp, WebGuard
 from uqlob_pipeline.config.web_origins import loopback_origins
+from uqlob_pipeline.tracking.mlflow_store import UI_STORE
 
 HOST = "127.0.0.1"
 # Dagster refuses mutations by itself when it is read-only. Its page sends every query by POST, MLflow's its searches.
@@ -69,7 +70,7 @@ def dagster(
 @servers.command()
 def mlflow(
     port: PortOption,
-    store: Annotated[str, typer.Option()],
+    store: Annotated[str, typer.Option(envvar=UI_STORE)],
     artifacts: Annotated[Path, typer.Option(help="Artefacts of experiments that are created in the UI.")],
     allow_origin: OriginsOption = None,
     read_only: ReadOnlyOption = False,

@@ -84,7 +84,7 @@ def run(command: CommandContext, choice: "Choice", *, submit: bool = False) -> i
 
     from uqlob_pipeline.cli.execution import materialize_choice
     from uqlob_pipeline.cli.planning import MaterializeFailed, nothing_to_do
-    from uqlob_pipeline.cli.submission import submit_choice
+    from uqlob_pipeline.cli.submission import StoppedWaiting, submit_choice
     from uqlob_pipeline.defs.build_defs import build_defs
     from uqlob_pipeline.defs.instance import open_instance
     from uqlob_pipeline.lake.atomic_files import sweep_temporaries
@@ -101,6 +101,9 @@ def run(command: CommandContext, choice: "Choice", *, submit: bool = False) -> i
                 runs = materialize_choice(defs, lake, profile, choice, _print, instance, command.profile_name)
     except MaterializeFailed as error:
         raise fail(error) from error
+    except StoppedWaiting as stopped:
+        print(stopped, flush=True)
+        raise typer.Exit(130) from stopped
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as stopped:
         print("stopped; finished work is kept, and the same command resumes here", flush=True)
         raise typer.Exit(130) from stopped

@@ -1,9 +1,12 @@
 """`uqlob materialize --submit`: one backfill of what was planned, launched by the daemon of the instance."""
 
+import os
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionStatus
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice, chosen_days, days_not_taken
 from uqlob_pipeline.config.profile import Profile
@@ -13,9 +16,11 @@ from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.staleness import stale_with_downstream
 from uqlob_pipeline.lake.table import Key
 from uqlob_pipeline.lake.table_registry import ASSET_TABLES, ON_REQUEST, keys_of
+from uqlob_pipeline.tracking.client import DAGSTER_UI
 
 BACKFILL_TAG = "dagster/backfill"
 POLL_S, DAEMON_PATIENCE_S = 2.0, 60.0
+DATABASE_PATIENCE_S = 600.0  # how long the database of the instance may be away, as while it is restarted
 ENDED = {
     BulkActionStatus.COMPLETED,
     BulkActionStatus.COMPLETED_SUCCESS,
@@ -23,6 +28,10 @@ ENDED = {
     BulkActionStatus.FAILED,
     BulkActionStatus.CANCELED,
 }
+
+
+class StoppedWaiting(Exception):
+    """Ctrl-C while a backfill runs, which goes on; the message says where it is seen and ended."""
 
 
 def submit_choice(lake: Lake, profile: Profile, choice: Choice, log: LogFn, instance: dg.DagsterInstance) -> int:
@@ -35,12 +44,17 @@ def submit_choice(lake: Lake, profile: Profile, choice: Choice, log: LogFn, inst
     keys = requested_keys(lake, profile, choice)
     if not any(keys.values()):
         return 0
-    backfill = request(instance, lake, profile, keys, f"uqlob materialize {choice.in_words}".strip())
-    log(
-        f"requested backfill {backfill.backfill_id}: "
-        + ", ".join(f"{table} {len(chosen)}" for table, chosen in keys.items() if chosen)
-    )
-    return wait_for(instance, backfill.backfill_id, log)
+    backfill_id = request(instance, lake, profile, keys, f"uqlob materialize {choice.in_words}".strip()).backfill_id
+    try:
+        counts = ", ".join(f"{table} {len(chosen)}" for table, chosen in keys.items() if chosen)
+        log(f"requested backfill {backfill_id}: {counts}")
+        return wait_for(instance, backfill_id, log)
+    except KeyboardInterrupt as interrupt:
+        page = f"{os.environ.get(DAGSTER_UI, 'http://127.0.0.1:3000').rstrip('/')}/runs/b/{backfill_id}"
+        raise StoppedWaiting(
+            f"stopped waiting; backfill {backfill_id} goes on. Watch it or cancel it in the Dagster UI: {page}. "
+            "The same command requests a second backfill of what is not made yet: wait until this one has ended"
+        ) from interrupt
 
 
 def requested_keys(lake: Lake, profile: Profile, choice: Choice) -> dict[str, list[Key]]:
@@ -69,8 +83,7 @@ def wait_for(instance: dg.DagsterInstance, backfill_id: str, log: LogFn) -> int:
     requested = time.monotonic()
     warned = False
     while True:
-        backfill = instance.get_backfill(backfill_id)
-        runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill_id}))
+        backfill, runs = _answered(instance, backfill_id, log)
         for run in reversed(runs):
             if seen.get(run.run_id) != run.status.value:
                 seen[run.run_id] = run.status.value
@@ -82,12 +95,58 @@ def wait_for(instance: dg.DagsterInstance, backfill_id: str, log: LogFn) -> int:
             warned = True
             log("no run was launched yet: is the daemon of this instance running? Start it with dagster-daemon run or uqlob ui")
         time.sleep(POLL_S)
-    failed = {run.run_id: run for run in runs if run.status.value != "SUCCESS"}
-    if failed or backfill.status not in (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS):
-        reasons = [f"{_title(run)}: {_why_failed(instance, run_id)}" for run_id, run in failed.items()]
-        why = "; ".join(reasons) or (backfill.error.message.strip() if backfill.error else backfill.status.value.lower())
-        raise MaterializeFailed(f"backfill {backfill_id} failed: {why}")
-    return len(runs)
+    retried = {run.parent_run_id for run in runs}
+    failed = {run.run_id: run for run in runs if run.status.value != "SUCCESS" and run.run_id not in retried}
+    # Dagster's word counts: a backfill of which everything was made ended well, however many attempts that took.
+    if backfill.status is BulkActionStatus.COMPLETED_SUCCESS or (backfill.status is BulkActionStatus.COMPLETED and not failed):
+        return len(runs)
+    reasons = [f"{_title(run)}: {_why_failed(instance, run_id)}" for run_id, run in failed.items()]
+    why = "; ".join(reasons) or (backfill.error.message.strip() if backfill.error else backfill.status.value.lower())
+    raise MaterializeFailed(f"backfill {backfill_id} failed: {why}")
+
+
+class Progress(NamedTuple):
+    """A backfill and its runs so far."""
+
+    backfill: PartitionBackfill | None
+    runs: Sequence[dg.DagsterRun]
+
+
+def _answered(instance: dg.DagsterInstance, backfill_id: str, log: LogFn) -> Progress:
+    """What the database says of a backfill. One that is away, as while it is restarted, is waited for."""
+    away_since: float | None = None
+    while True:
+        try:
+            found = Progress(
+                instance.get_backfill(backfill_id), instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill_id}))
+            )
+        except Exception as error:
+            if not _is_database_away(error):
+                raise
+            now = time.monotonic()
+            if away_since is None:
+                away_since = now
+                log(f"the database of the Dagster instance does not answer; waiting for it. Backfill {backfill_id} goes on")
+            if now - away_since > DATABASE_PATIENCE_S:
+                raise MaterializeFailed(
+                    f"the database of the Dagster instance has been away for {DATABASE_PATIENCE_S / 60:.0f} minutes. "
+                    f"Backfill {backfill_id} goes on once it is back: see it in the Dagster UI"
+                ) from error
+            time.sleep(POLL_S)
+            continue
+        if away_since is not None:
+            log("the database of the Dagster instance answers again")
+        return found
+
+
+def _is_database_away(error: BaseException) -> bool:
+    """Whether the error is a lost connection. Dagster's storage in Postgres wraps it in an error of its own."""
+    from sqlalchemy.exc import InterfaceError, OperationalError
+
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, OperationalError | InterfaceError):
+        found = found.__cause__
+    return found is not None
 
 
 def _title(run: dg.DagsterRun) -> str:

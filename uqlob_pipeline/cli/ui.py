@@ -132,7 +132,7 @@ def _serve(command: CommandContext, port: int, mlflow_port: int, read_only: bool
     from uqlob_pipeline.lake.shared_lake import working_copy
     from uqlob_pipeline.report.build import REPORT_PATH
     from uqlob_pipeline.tracking.client import Tracking
-    from uqlob_pipeline.tracking.mlflow_store import NO_TELEMETRY
+    from uqlob_pipeline.tracking.mlflow_store import NO_TELEMETRY, UI_STORE
 
     settings, place = command.profile, command.lake
     for number, what, option in ((port, "the Dagster UI", "--port"), (mlflow_port, "the MLflow UI", "--mlflow-port")):
@@ -152,15 +152,16 @@ def _serve(command: CommandContext, port: int, mlflow_port: int, read_only: bool
     mlflow_url, dagster_url = f"http://{HOST}:{mlflow_port}", f"http://{HOST}:{port}"
     links = {"UQLOB_MLFLOW_UI": mlflow_url, "UQLOB_DAGSTER_UI": dagster_url}
     chosen = {"UQLOB_LAKE": place.name, "UQLOB_PROFILE": command.profile_name, "DAGSTER_HOME": str(dagster_home())}
-    environment = {**NO_TELEMETRY, **os.environ, **chosen, **links}
+    # The address of the store may hold a password, which no command line may show.
+    environment = {**NO_TELEMETRY, **os.environ, **chosen, **links, UI_STORE: tracking.uri}
     scratch = tempfile.TemporaryDirectory(prefix="uqlob-ui-")  # for its owner alone, and with a path short enough for a socket
     code = CodeServer(Path(scratch.name))
     clients = {"dagster-webserver": [*_server("dagster", port, read_only, origins), "--workspace", str(code.workspace)]}
     if not read_only:
         daemon = Path(sys.executable).parent / "dagster-daemon"
         clients["dagster-daemon"] = [str(daemon), "run", "--workspace", str(code.workspace)]
-    store = ["--store", tracking.uri, "--artifacts", str(place.mlflow / "artifacts")]
-    first = {"mlflow": [*_server("mlflow", mlflow_port, read_only, origins), *store], "code-server": code.command()}
+    artifacts = ["--artifacts", str(place.mlflow / "artifacts")]
+    first = {"mlflow": [*_server("mlflow", mlflow_port, read_only, origins), *artifacts], "code-server": code.command()}
     logs = (place.root if place.local is None else dagster_home()) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -2,7 +2,8 @@
 
 The process that creates `.locks/<name>/<number>` with the highest number holds the lock. Creation is atomic: exactly one of
 several processes succeeds. The holder rewrites the object every few seconds. A lock whose object has not changed for the expiry
-time is expired: the next process takes the following number. Clocks of two machines are never compared.
+time is expired: the next process takes the following number. Time in which the store is away does not count. Clocks of two
+machines are never compared.
 
 A holder that is suspended for longer than the expiry and then resumes is not fenced off. This can duplicate work but loses no
 data: every published object is complete, and identical whichever process writes it.
@@ -20,6 +21,7 @@ from uqlob_pipeline.lake.process_identity import process_identity
 from uqlob_pipeline.lake.store import LOCKS, Store, StoreError
 
 RENEWED_S, EXPIRED_S = 5.0, 25.0
+OUTAGE_POLLS = 3  # a read that comes so many polls after the one before it: the store was away in between
 FREE = b'{"holder": null}'
 
 
@@ -54,15 +56,22 @@ def acquire(
     """Wait for a name; returns the key of the object to be renewed while it is held."""
     prefix = f"{LOCKS}/{name}/"
     seen, since = "", clock()  # the holder's object as it was, and since when it has been so
+    read, slow = since, False  # when it was last read, and whether that took long
     while True:
         held = sorted(store.list(prefix))
         content = _content(store, held[-1]) if held else FREE
         state = f"{held[-1] if held else ''} {content!r}"
+        last_read, read = read, clock()
+        if read - last_read > OUTAGE_POLLS * poll_s:
+            # While the store is away the holder cannot renew: it gets the whole time again. Once, where every read is slow.
+            since, slow = since if slow else read, True
+        else:
+            slow = False
         if state != seen:
             if not seen and log is not None and content != FREE:
                 log(f"{_holder(content)} holds {prefix.strip('/')}; waiting for it")
-            seen, since = state, clock()
-        if content == FREE or clock() - since > expired_s:
+            seen, since = state, read
+        if content == FREE or read - since > expired_s:
             number = int(held[-1].rpartition("/")[2]) + 1 if held else 1
             key = f"{prefix}{number:08d}"
             if store.create(key, _mark()):

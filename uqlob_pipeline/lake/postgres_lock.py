@@ -3,12 +3,13 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.store import StoreError, StoreRefused
 
 # A connection that broke is noticed within a minute and a half, on both sides.
-KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6}
+KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6, "tcp_user_timeout": 90_000}
 
 
 def lock_number(name: str) -> int:
@@ -18,7 +19,10 @@ def lock_number(name: str) -> int:
 
 @contextmanager
 def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a name among all processes that use the database; blocks until the holder releases it."""
+    """Hold an exclusive lock on a name among all processes that use the database; blocks until the holder releases it.
+
+    A lock that is lost with its connection is logged when the block ends: the work that was done is kept.
+    """
     try:
         import psycopg2
     except ImportError as error:
@@ -30,19 +34,38 @@ def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterato
     try:
         connection.autocommit = True
         with connection.cursor() as cursor:
-            number = lock_number(name)
-            cursor.execute("select pg_try_advisory_lock(%s)", (number,))
-            if not cursor.fetchone()[0]:
-                if log is not None:
-                    log(f"another process holds {name}; waiting for it")
-                cursor.execute("select pg_advisory_lock(%s)", (number,))
-            yield
+            try:
+                _lock(cursor, name, log)
+            except psycopg2.Error as error:
+                raise StoreError(
+                    f"the lock of {name}: Postgres ended the connection: {_without_password(error, database)}"
+                ) from None
+            try:
+                yield
+            finally:
+                try:
+                    cursor.execute("select 1")  # a connection that broke took the lock with it
+                except psycopg2.Error as error:
+                    if log is not None:
+                        log(
+                            f"the lock of {name} was lost before the work ended: {_without_password(error, database)}. Another "
+                            "process may have done the same work meanwhile; what both wrote is whole and the same"
+                        )
     finally:
         connection.close()
 
 
+def _lock(cursor: Any, name: str, log: LogFn | None) -> None:
+    number = lock_number(name)
+    cursor.execute("select pg_try_advisory_lock(%s)", (number,))
+    if not cursor.fetchone()[0]:
+        if log is not None:
+            log(f"another process holds {name}; waiting for it")
+        cursor.execute("select pg_advisory_lock(%s)", (number,))
+
+
 def _without_password(error: Exception, database: str) -> str:
     """The message of the driver, in case it repeats the address with its password."""
-    text = str(error).strip().replace(database, "<database>")
+    text = " ".join(str(error).split()).replace(database, "<database>")
     password = database.partition("://")[2].rpartition("@")[0].partition(":")[2]
     return text.replace(password, "<password>") if password else text

@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3Store
 
-TIMEOUT = timedelta(seconds=60)  # of one request
-# Waits between attempts are random, up to 15 seconds: the time is the limit, so that a store may be away for half a minute.
-RETRIES = {"max_retries": 60, "retry_timeout": timedelta(seconds=45)}
-CHUNK = 8 << 20
+TIMEOUT = timedelta(seconds=20)  # of one request with its body
+# Waits between attempts are random, up to 15 seconds: the time is the limit, so that a store may be away for half a minute. It
+# counts from the first attempt, and holds several that end by the timeout.
+RETRIES = {"max_retries": 60, "retry_timeout": timedelta(seconds=60)}
 LISTINGS = 16  # directories that are listed at once
-PART = 5 << 20  # larger files are uploaded in parts of this size
+# What a slow link transfers within the timeout: larger files are fetched in ranges and uploaded in parts, a few parts at once.
+RANGE = 8 << 20
+PART, PARTS_AT_ONCE = 5 << 20, 2
+VERSIONS = 5  # of one object that are begun to be fetched, while another process replaces it again and again
 
 
 class S3ObjectStore:
@@ -55,15 +58,38 @@ class S3ObjectStore:
         return [one for batch in self._bucket.list(above) for one in batch]
 
     def fetch(self, key: str, target: Path) -> StoredObject:
-        with self._translated(key):
-            answer = self._bucket.get(key)
-            meta = answer.meta
-            with open(target, "wb") as file:
-                for chunk in answer.stream(min_chunk_size=CHUNK):
-                    file.write(chunk)
+        for _ in range(VERSIONS):
+            with self._translated(key):
+                found = self._fetch_version(key, target)
+            if found is not None:
+                return found
+        raise StoreError(f"{self.url}: {key} was replaced {VERSIONS} times while it was fetched")
+
+    def _fetch_version(self, key: str, target: Path) -> StoredObject | None:
+        """Fetch an object range by range; None where another version took its place meanwhile."""
+        meta, content = self._first_range(key)
+        with open(target, "wb") as file:
+            file.write(content)
+            for start in range(RANGE, meta["size"], RANGE):
+                part, etag = self.read_range(key, start, min(start + RANGE, meta["size"]))
+                if etag != (meta["e_tag"] or ""):
+                    return None
+                file.write(part)
         if target.stat().st_size != meta["size"]:
             raise StoreError(f"{self.url}: {key} broke off after {target.stat().st_size} of {meta['size']} bytes")
         return StoredObject(key, meta["e_tag"] or "", meta["size"], meta["last_modified"].timestamp())
+
+    def _first_range(self, key: str) -> "tuple[ObjectMeta, bytes]":
+        from obstore.exceptions import GenericError
+
+        try:
+            answer = self._bucket.get(key, options={"range": (0, RANGE)})
+            return answer.meta, bytes(answer.bytes())
+        except GenericError:
+            meta = self._bucket.head(key)
+            if meta["size"]:
+                raise
+            return meta, b""  # an empty object has no range
 
     def read(self, key: str) -> bytes:
         with self._translated(key):
@@ -76,7 +102,8 @@ class S3ObjectStore:
 
     def publish(self, source: Path, key: str) -> StoredObject:
         with self._translated(key):
-            etag = self._bucket.put(key, source, chunk_size=PART)["e_tag"] or self._etag_of_parts(key, source)
+            etag = self._bucket.put(key, source, chunk_size=PART, max_concurrency=PARTS_AT_ONCE)["e_tag"]
+            etag = etag or self._etag_of_parts(key, source)
             return self._published(key, etag, source.stat().st_size)
 
     def write(self, key: str, content: bytes) -> StoredObject:

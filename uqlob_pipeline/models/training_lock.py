@@ -19,8 +19,13 @@ def training_lock(lake: Lake, home: Path, log: LogFn) -> Iterator[None]:
             lake.fetch(home)
             try:
                 yield
-            finally:
-                lake.publish()
+            except BaseException:  # the first error is the one to report: a cancelled training is no failure of the store
+                try:
+                    lake.publish()
+                except OSError as error:
+                    log(f"not everything was published: {error}")
+                raise
+            lake.publish()
         return
     home.mkdir(parents=True, exist_ok=True)
     lock = FileLock(home / ".lock")

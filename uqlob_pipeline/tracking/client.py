@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from uqlob_models.training_result import TrainingInterrupted
 from uqlob_pipeline.config.profile import Profile
@@ -43,6 +44,13 @@ def flattened(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def without_user(uri: str) -> str:
+    """The address of a server without the user name and password that it may hold."""
+    parts = urlsplit(uri)
+    user, at, host = parts.netloc.rpartition("@")
+    return uri.replace(f"{user}{at}{host}", host, 1) if at else uri
+
+
 def _no_log(text: str) -> None:
     pass
 
@@ -56,6 +64,7 @@ class Tracking:
         self.local = configured is None
         own = f"sqlite:///{lake.mlflow / 'mlflow.db'}" if lake.local is None else ""  # a database is no object of a store
         self.uri = configured or own
+        self.shown_uri = without_user(self.uri)  # what is logged, and stored in the lake that others read
         self.experiment = f"uqlob {profile.name}"
         self.ui = os.environ.get(MLFLOW_UI, "http://127.0.0.1:5000").rstrip("/")
         self.dagster_ui = os.environ.get(DAGSTER_UI, "http://127.0.0.1:3000").rstrip("/")
@@ -143,7 +152,7 @@ class Tracking:
             self._save_links(outbox.identity, store)
         except Exception as error:  # an unreachable, full or locked store must not stop the work
             log(
-                f"{outbox.identity.name}: upload to MLflow at {self.uri} failed: {_first_line(error)}. "
+                f"{outbox.identity.name}: upload to MLflow at {self.shown_uri} failed: {_first_line(error, self.uri)}. "
                 f"Queued in {outbox.path}; it is retried later"
             )
             self._store = None
@@ -197,7 +206,7 @@ class Tracking:
         for known in (identity, identity.parent):
             if known is None:
                 continue
-            link = json.dumps({"uri": self.uri, "experiment_id": store.experiment_id, "run_id": store.run_id(known)})
+            link = json.dumps({"uri": self.shown_uri, "experiment_id": store.experiment_id, "run_id": store.run_id(known)})
             path = self._directory / f"{known.slug}.json"
             if not path.exists() or path.read_text() != link:
                 with atomic_path(path) as temporary:
@@ -207,17 +216,17 @@ class Tracking:
         """Record that MLflow has everything about a version, so that it is not uploaded again."""
         if not run.outbox.entries():
             with atomic_path(self._directory / f"{run.outbox.identity.slug}.done") as temporary:
-                temporary.write_text(json.dumps({"uri": self.uri, "version": version}))
+                temporary.write_text(json.dumps({"uri": self.shown_uri, "version": version}))
 
     def is_complete(self, identity: RunIdentity, version: str) -> bool:
         path = self._directory / f"{identity.slug}.done"
-        return path.exists() and json.loads(path.read_text()) == {"uri": self.uri, "version": version}
+        return path.exists() and json.loads(path.read_text()) == {"uri": self.shown_uri, "version": version}
 
     def url(self, identity: RunIdentity) -> str | None:
         """The run's page in the MLflow UI; None if nothing of it has been uploaded yet."""
         path = self._directory / f"{identity.slug}.json"
         link = json.loads(path.read_text()) if path.exists() else {}
-        if link.get("uri") != self.uri:
+        if link.get("uri") != self.shown_uri:
             return None
         return f"{self.ui}/#/experiments/{link['experiment_id']}/runs/{link['run_id']}?{TRAINING_MODE}"
 
@@ -263,6 +272,10 @@ def _modified(path: Path) -> int:
         return 0
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: Exception, uri: str) -> str:
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+    if not text:
+        return type(error).__name__
+    user = urlsplit(uri).netloc.rpartition("@")[0]
+    line = text[0].replace(f"{user}@", "") if user else text[0]  # MLflow repeats the address with its password
+    return f"{type(error).__name__}: {line[:200]}"

@@ -17,6 +17,7 @@ from uqlob_pipeline.tracking.outbox import TRAINING_TAG, Entry, RunIdentity
 BATCH_SIZE = {"params": 100, "tags": 100, "metrics": 1000}  # MLflow's limits per request
 MAX_PARAM_LENGTH, MAX_TAG_LENGTH = 6000, 5000
 NO_TELEMETRY = {"MLFLOW_DISABLE_TELEMETRY": "true"}  # MLflow reads it when it is imported
+UI_STORE = "UQLOB_MLFLOW_STORE"  # tells the MLflow UI of `uqlob ui` its store; the address may hold a password
 ENDED_TAG, PARENT_TAG = "uqlob.ended", "mlflow.parentRunId"
 
 
