@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.store import StoreError, StoreRefused
 
-# A connection that broke is noticed within a minute and a half, on both sides.
+# A connection that broke is noticed within a minute and a half, on both sides. The settings of the client alone would leave the
+# lock of a machine that is gone for the two hours that the kernel of the server waits.
 KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6}
+SERVER_KEEPALIVE = "set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 6"
 
 
 def lock_number(name: str) -> int:
@@ -30,6 +32,7 @@ def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterato
     try:
         connection.autocommit = True
         with connection.cursor() as cursor:
+            cursor.execute(SERVER_KEEPALIVE)
             number = lock_number(name)
             cursor.execute("select pg_try_advisory_lock(%s)", (number,))
             if not cursor.fetchone()[0]:
