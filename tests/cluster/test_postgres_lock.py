@@ -75,6 +75,16 @@ def test_a_database_that_is_away_is_named_without_its_password() -> None:
     assert "secret-word" not in str(failed.value)
 
 
+def test_a_database_that_goes_away_while_its_lock_is_waited_for_is_reported(packages: None, tmp_path: Path) -> None:
+    waits = threading.Event()
+    with ThreadPoolExecutor(1) as threads, postgres(dict(os.environ), tmp_path) as server, advisory_lock(server.url, "model"):
+        waiting = threads.submit(advisory_lock(server.url, "model", lambda _: waits.set()).__enter__)
+        assert waits.wait(60)
+        server.stop()
+        with pytest.raises(StoreError, match="lock of model: the connection to Postgres broke while it was waited for"):
+            waiting.result(60)
+
+
 @pytest.mark.slow
 def test_the_lock_of_a_node_whose_link_is_cut_is_free(packages: None, tmp_path: Path) -> None:
     """Its connection is never closed: the server must notice by itself that nobody is there any more."""

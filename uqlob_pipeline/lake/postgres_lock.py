@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.store import StoreError, StoreRefused
@@ -30,18 +31,26 @@ def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterato
     except psycopg2.Error as error:
         raise StoreError(f"the lock of {name}: Postgres cannot be reached: {_without_password(error, database)}") from None
     try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            cursor.execute(SERVER_KEEPALIVE)
-            number = lock_number(name)
-            cursor.execute("select pg_try_advisory_lock(%s)", (number,))
-            if not cursor.fetchone()[0]:
-                if log is not None:
-                    log(f"another process holds {name}; waiting for it")
-                cursor.execute("select pg_advisory_lock(%s)", (number,))
-            yield
+        try:
+            _acquire(connection, name, log)
+        except psycopg2.Error as error:
+            broken = _without_password(error, database)
+            raise StoreError(f"the lock of {name}: the connection to Postgres broke while it was waited for: {broken}") from None
+        yield
     finally:
         connection.close()
+
+
+def _acquire(connection: Any, name: str, log: LogFn | None) -> None:
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(SERVER_KEEPALIVE)
+        number = lock_number(name)
+        cursor.execute("select pg_try_advisory_lock(%s)", (number,))
+        if not cursor.fetchone()[0]:
+            if log is not None:
+                log(f"another process holds {name}; waiting for it")
+            cursor.execute("select pg_advisory_lock(%s)", (number,))
 
 
 def _without_password(error: Exception, database: str) -> str:
