@@ -11,9 +11,11 @@ from uqlob_models.content_hash import weights_hash
 from uqlob_pipeline.defs.instance import PROJECT
 from uqlob_pipeline.devtools.loopback_cluster.cluster import MOST_SECONDS, Cluster
 from uqlob_pipeline.lake.open_store import open_store
+from uqlob_pipeline.lake.published_dumps import HASHES
 from uqlob_pipeline.models.stages import RECORD
 
 LOCAL_ONLY = ("mlflow/", "windows/")
+STORE_ONLY = (".index/", HASHES)  # the records of all files, and the hashes of dumps
 WEIGHTS = "best/weights.safetensors"
 
 
@@ -50,6 +52,11 @@ def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
         elif key.startswith("models/") and key.endswith(WEIGHTS):
             found[key] = weights_hash(content)
     return found
+
+
+def leftovers(made: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
+    """The objects that one machine has no file for, apart from what only a store keeps."""
+    return sorted(key for key in made.keys() - expected.keys() if not key.startswith(STORE_ONLY))
 
 
 def differences(made: dict[str, bytes], expected: dict[str, bytes]) -> dict[str, list[str]]:

@@ -3,4 +3,4 @@
 LAUNCH = """mutation Launch($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 BACKFILL = """query Backfill($id: String!) { partitionBackfillOrError(backfillId: $id) {
-  ... on PartitionBackfill { status } } }"""
+  __typename ... on PythonError { message } ... on PartitionBackfill { status } } }"""

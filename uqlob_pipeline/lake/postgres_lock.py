@@ -8,8 +8,10 @@ from typing import Any
 from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.store import StoreError, StoreRefused
 
-# A connection that broke is noticed within a minute and a half, on both sides.
+# A connection that broke is noticed within a minute and a half, on both sides. The settings of the client alone would leave the
+# lock of a machine that is gone for the two hours that the kernel of the server waits.
 KEEPALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 6, "tcp_user_timeout": 90_000}
+SERVER_KEEPALIVE = "set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 6"
 
 
 def lock_number(name: str) -> int:
@@ -32,36 +34,44 @@ def advisory_lock(database: str, name: str, log: LogFn | None = None) -> Iterato
     except psycopg2.Error as error:
         raise StoreError(f"the lock of {name}: Postgres cannot be reached: {_without_password(error, database)}") from None
     try:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            try:
-                _lock(cursor, name, log)
-            except psycopg2.Error as error:
-                raise StoreError(
-                    f"the lock of {name}: Postgres ended the connection: {_without_password(error, database)}"
-                ) from None
-            try:
-                yield
-            finally:
-                try:
-                    cursor.execute("select 1")  # a connection that broke took the lock with it
-                except psycopg2.Error as error:
-                    if log is not None:
-                        log(
-                            f"the lock of {name} was lost before the work ended: {_without_password(error, database)}. Another "
-                            "process may have done the same work meanwhile; what both wrote is whole and the same"
-                        )
+        try:
+            _acquire(connection, name, log)
+        except psycopg2.Error as error:
+            broken = _without_password(error, database)
+            raise StoreError(f"the lock of {name}: the connection to Postgres broke while it was waited for: {broken}") from None
+        try:
+            yield
+        finally:
+            _check_held(connection, name, database, log)
     finally:
         connection.close()
 
 
-def _lock(cursor: Any, name: str, log: LogFn | None) -> None:
-    number = lock_number(name)
-    cursor.execute("select pg_try_advisory_lock(%s)", (number,))
-    if not cursor.fetchone()[0]:
+def _acquire(connection: Any, name: str, log: LogFn | None) -> None:
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute(SERVER_KEEPALIVE)
+        number = lock_number(name)
+        cursor.execute("select pg_try_advisory_lock(%s)", (number,))
+        if not cursor.fetchone()[0]:
+            if log is not None:
+                log(f"another process holds {name}; waiting for it")
+            cursor.execute("select pg_advisory_lock(%s)", (number,))
+
+
+def _check_held(connection: Any, name: str, database: str, log: LogFn | None) -> None:
+    """Log where the connection broke: it took the lock with it."""
+    import psycopg2
+
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+    except psycopg2.Error as error:
         if log is not None:
-            log(f"another process holds {name}; waiting for it")
-        cursor.execute("select pg_advisory_lock(%s)", (number,))
+            log(
+                f"the lock of {name} was lost before the work ended: {_without_password(error, database)}. Another process may "
+                "have done the same work meanwhile; what both wrote is whole and the same"
+            )
 
 
 def _without_password(error: Exception, database: str) -> str:

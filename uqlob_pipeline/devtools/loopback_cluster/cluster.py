@@ -4,38 +4,46 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from uqlob_pipeline.devtools.backfill_queries import BACKFILL, LAUNCH
+from uqlob_pipeline.devtools.loopback_cluster.links import HOST, Links
 from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer, object_server
 from uqlob_pipeline.devtools.loopback_cluster.own_network import own_network
+from uqlob_pipeline.devtools.loopback_cluster.postgres_server import Postgres, postgres
+from uqlob_pipeline.devtools.loopback_cluster.ray_nodes import RayNodes
 from uqlob_pipeline.devtools.loopback_cluster.servers import (
     BIN,
     CLUSTER_MARK,
+    PATIENCE_S,
     PROJECT,
-    Postgres,
-    RayNodes,
+    NotReady,
     free_port,
+    how_ended,
     kill_marked,
     listens,
-    postgres,
     process,
     wait_until,
 )
 
 DEPLOY = PROJECT / "docs" / "deploy"
 MOST_SECONDS = 3600.0  # of a backfill, on a machine that does much else
-RUNS = """query Runs($id: String!) { runsOrError(filter: {tags: [{key: "dagster/backfill", value: $id}]}) { ... on Runs {
+RUNS = """query Runs($id: String!) { runsOrError(filter: {tags: [{key: "dagster/backfill", value: $id}]}) {
+  __typename ... on PythonError { message } ... on Runs {
   results { id status startTime endTime assetSelection { path } tags { key value } } } } }"""
-EVENTS = """query Events($id: ID!) { runOrError(runId: $id) { ... on Run { eventConnection(limit: 1000) { events {
+EVENTS = """query Events($id: ID!) { runOrError(runId: $id) {
+  __typename ... on PythonError { message } ... on Run { eventConnection(limit: 1000) { events {
   __typename ... on MessageEvent { message } ... on StepEvent { stepKey }
   ... on ExecutionStepFailureEvent { error { message causes { message } } } } } } } }"""
+
+MATERIALIZATIONS = """query Materializations($key: AssetKeyInput!) { assetOrError(assetKey: $key) { __typename ... on Asset {
+  assetMaterializations(limit: 1000) { partition runId } } } }"""
 
 
 @dataclass
@@ -49,16 +57,47 @@ class Cluster:
     store: ObjectServer
     database: Postgres
     nodes: RayNodes
+    links: Links | None
+    why_no_links: str
+    servers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def uqlob(self, *words: str, timeout: float = MOST_SECONDS) -> str:
         """A command of the terminal on this cluster; its output."""
         return run_uqlob(self.environment, *words, timeout=timeout)
 
+    def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = MOST_SECONDS) -> None:
+        """`servers.wait_until`, which fails at once when a server has ended, with its return code and the end of its log."""
+        wait_until(ready, what, seconds, ended=self.ended_servers)
+
+    def ended_servers(self) -> str:
+        """Which servers ended that nobody stopped, and how; empty while all is well."""
+        found = [self.database.ended(), *(how_ended(name, child, self.logs) for name, child in self.servers.items())]
+        return "\n".join(filter(None, found))
+
     def graphql(self, query: str, **variables: Any) -> dict[str, Any]:
+        """The page's answer; NotReady where it is an error, as while its database is away."""
         answer = httpx.post(f"{self.webserver}/graphql", json={"query": query, "variables": variables}, timeout=300)
-        content: dict[str, Any] = answer.json()
-        assert "errors" not in content, content["errors"]
+        try:
+            content: dict[str, Any] = answer.json()
+        except ValueError:
+            raise NotReady(f"{answer.status_code} {answer.text[:2000]}") from None
+        if content.get("errors"):
+            raise NotReady(str(content["errors"]))
         found: dict[str, Any] = content["data"]
+        for part in found.values():
+            if isinstance(part, dict) and part.get("__typename", "").endswith("Error"):
+                raise NotReady(str(part.get("message", part)))
+        return found
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """The page's answer to a question, asked again for a while where it is an error."""
+        found: dict[str, Any] = {}
+
+        def answered() -> bool:
+            found.update(self.graphql(query, **variables))
+            return True
+
+        self.wait_until(answered, "the page's answer", PATIENCE_S)
         return found
 
     def launch(self, assets: list[str], partitions: list[str]) -> str:
@@ -69,24 +108,31 @@ class Cluster:
         return str(answer["backfillId"])
 
     def status(self, backfill: str) -> str:
-        """Empty where the page answers with an error, as while its database is away."""
-        return str(self.graphql(BACKFILL, id=backfill)["partitionBackfillOrError"].get("status", ""))
+        return str(self.ask(BACKFILL, id=backfill)["partitionBackfillOrError"]["status"])
 
     def runs(self, backfill: str) -> list[dict[str, Any]]:
         """In the order in which they were launched."""
-        found: list[dict[str, Any]] = self.graphql(RUNS, id=backfill)["runsOrError"]["results"]
+        found: list[dict[str, Any]] = self.ask(RUNS, id=backfill)["runsOrError"]["results"]
         return found[::-1]
 
     def events(self, run: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.graphql(EVENTS, id=run)["runOrError"]["eventConnection"]["events"]
+        found: list[dict[str, Any]] = self.ask(EVENTS, id=run)["runOrError"]["eventConnection"]["events"]
         return found
+
+    def materializations(self, asset: str) -> list[tuple[str, str]]:
+        """Every materialisation of an asset so far, by partition and run."""
+        found = self.ask(MATERIALIZATIONS, key={"path": [asset]})["assetOrError"]["assetMaterializations"]
+        return [(one["partition"], one["runId"]) for one in found]
 
     def wait_for_success(self, backfill: str, seconds: float = MOST_SECONDS) -> list[dict[str, Any]]:
         """The runs of a backfill once all have succeeded."""
-        wait_until(
-            lambda: self.status(backfill) not in ("", "REQUESTED", "CANCELING"), f"the end of backfill {backfill}", seconds
+        self.wait_until(
+            lambda: self.status(backfill) not in ("REQUESTED", "CANCELING"), f"the end of backfill {backfill}", seconds
         )
         runs = self.runs(backfill)
+        for run in runs:
+            lines = [f"{event['__typename']} {event.get('message', '')}\n" for event in self.events(run["id"])]
+            (self.logs / f"run-{run['id']}.log").write_text("".join(lines))
         assert self.status(backfill) == "COMPLETED_SUCCESS", self._failure_messages(runs)
         return runs
 
@@ -112,10 +158,11 @@ def cluster(
     *,
     workers: tuple[str, ...] = ("worker",),
     node_environment: dict[str, str] | None = None,
+    links_wanted: bool = False,
 ) -> Iterator[Cluster]:
     """Everything, started and stopped; the lake holds the dumps of the given number of simulated days.
 
-    The head works too where there is one worker alone.
+    The head works too where there is one worker alone. With links every worker has a network of its own, where that is possible.
     """
     logs, home = directory / "logs", directory / "dagster_home"
     logs.mkdir(parents=True)
@@ -125,14 +172,17 @@ def cluster(
     workspace = directory / "workspace.yaml"
     workspace.write_text((DEPLOY / "cluster.workspace.yaml").read_text().replace("4000", str(code)))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(own_network())
-        store = stack.enter_context(object_server())
-        database = stack.enter_context(postgres(directory / "postgres"))
-        stack.callback(kill_marked, CLUSTER_MARK, mark)  # what its server left behind
+        in_own_network = stack.enter_context(own_network())
+        why_no_links = Links.missing(in_own_network) if links_wanted else "none were asked for"
+        links = None if why_no_links else Links()
+        host = "127.0.0.1" if links is None else HOST
+        marked = {**os.environ, CLUSTER_MARK: mark}
+        stack.callback(kill_marked, CLUSTER_MARK, mark)  # what the servers left behind
+        store = stack.enter_context(object_server(host=host))
+        database = stack.enter_context(postgres(marked, logs, host))
         environment = {
-            **os.environ,
+            **marked,
             **store.environment(),
-            CLUSTER_MARK: mark,
             "DAGSTER_HOME": str(home),
             "OMP_NUM_THREADS": "1",
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",  # jobs of Ray call `dagster`
@@ -144,9 +194,10 @@ def cluster(
             "UQLOB_PROFILE": str(profile),
             "UQLOB_SCRATCH": str(directory / "scratch" / "operator"),
         }
-        nodes = RayNodes({**environment, **(node_environment or {})}, logs, directory / "scratch", stack)
+        nodes = RayNodes({**environment, **(node_environment or {})}, logs, directory / "scratch", stack, links)
         environment["UQLOB_RAY_DASHBOARD"] = nodes.url
-        found = Cluster(environment["UQLOB_LAKE"], environment, f"http://127.0.0.1:{web}", logs, store, database, nodes)
+        webserver = f"http://127.0.0.1:{web}"
+        found = Cluster(environment["UQLOB_LAKE"], environment, webserver, logs, store, database, nodes, links, why_no_links)
         nodes.start_head(cores=1 if len(workers) == 1 else 0)
         nodes.wait_for(1)
         for number, worker in enumerate(workers, 2):  # one after the other: Ray gives a start 30 seconds
@@ -154,14 +205,13 @@ def cluster(
             nodes.wait_for(number)
         found.uqlob("simulate", "--profile", str(profile), "--days", str(days))
 
-        def start(name: str, *words: str | Path) -> "subprocess.Popen[bytes]":
-            return stack.enter_context(process(name, [BIN / words[0], *words[1:]], environment, logs))
+        def start(name: str, *words: str | Path) -> None:
+            found.servers[name] = stack.enter_context(process(name, [BIN / words[0], *words[1:]], environment, logs))
 
-        server = start(
-            "code-server", "dagster", "api", "grpc", "-m", "uqlob_pipeline.definitions", "-h", "127.0.0.1", "-p", str(code)
-        )
-        wait_until(lambda: listens(code), "the code server", still_possible=lambda: server.poll() is None)
+        api = ("-m", "uqlob_pipeline.definitions", "-h", "127.0.0.1", "-p", str(code))
+        start("code-server", "dagster", "api", "grpc", *api)
+        found.wait_until(lambda: listens(code), "the code server", PATIENCE_S)
         start("daemon", "dagster-daemon", "run", "-w", workspace)
         start("webserver", "dagster-webserver", "-h", "127.0.0.1", "-p", str(web), "-w", workspace)
-        wait_until(lambda: httpx.get(f"{found.webserver}/server_info", timeout=30).is_success, "the webserver")
+        found.wait_until(lambda: httpx.get(f"{webserver}/server_info", timeout=30).is_success, "the webserver", PATIENCE_S)
         yield found

@@ -46,7 +46,7 @@ class ObjectServer:
 
 
 @contextmanager
-def object_server(port: int = 0) -> Iterator[ObjectServer]:
+def object_server(port: int = 0, host: str = "127.0.0.1") -> Iterator[ObjectServer]:
     """A server; `environment` has the variables that lead to it."""
     from moto.server import DomainDispatcherApplication, create_backend_app
 
@@ -57,10 +57,10 @@ def object_server(port: int = 0) -> Iterator[ObjectServer]:
 
     def start() -> None:
         known = int(found.url.rpartition(":")[2]) if found.url else port
-        server = make_server("127.0.0.1", known, application, threaded=True)
+        server = make_server(host, known, application, threaded=True)
         assert isinstance(server, ThreadedWSGIServer)
         server.daemon_threads = True
-        found.url = f"http://127.0.0.1:{server.port}"
+        found.url = f"http://{host}:{server.port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
 
