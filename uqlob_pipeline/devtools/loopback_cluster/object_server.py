@@ -1,9 +1,10 @@
 """An S3 server on loopback: moto, with what a test wants to go wrong in front of it."""
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ class ObjectServer:
     stop: Callable[[], None] = lambda: None  # the store is away until `start`; what it holds stays
     start: Callable[[], None] = lambda: None
     before: Callable[[dict[str, Any]], None] | None = None
+    away: bool = False
     buckets: int = 0
     requests: list[str] = field(default_factory=list)
 
@@ -30,6 +32,8 @@ class ObjectServer:
             self.requests.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}")
             if self.before is not None:
                 self.before(environ)
+            if self.away:  # over a connection from before
+                drop(environ)
             with one_at_a_time:  # moto looks and then writes, so that of two requests at once both could create
                 return application(environ, start_response)
 
@@ -43,6 +47,13 @@ class ObjectServer:
 
     def environment(self) -> dict[str, str]:
         return {**KEYS, "AWS_ENDPOINT_URL": self.url}
+
+
+def drop(environ: dict[str, Any]) -> None:
+    """End a request without an answer, and its connection."""
+    with suppress(OSError):  # already closed by the client
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    raise ConnectionAbortedError("the request was dropped")
 
 
 @contextmanager
@@ -70,8 +81,10 @@ def object_server(port: int = 0, host: str = "127.0.0.1") -> Iterator[ObjectServ
             server.server_close()
 
         listening.append(end)
+        found.away = False
 
     def stop() -> None:
+        found.away = True
         listening.pop()()
 
     found.start, found.stop = start, stop
