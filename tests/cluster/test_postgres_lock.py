@@ -1,7 +1,6 @@
 """Advisory locks of Postgres: one holder at a time, and free once its process is gone."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 from uqlob_pipeline.defs.instance import PROJECT
 from uqlob_pipeline.devtools.loopback_cluster.links import HOST, Links
 from uqlob_pipeline.devtools.loopback_cluster.own_network import own_network
-from uqlob_pipeline.devtools.loopback_cluster.postgres_server import Postgres, postgres
+from uqlob_pipeline.devtools.loopback_cluster.postgres_server import postgres
 from uqlob_pipeline.devtools.loopback_cluster.servers import Command, process, wait_until
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.store import StoreError
@@ -104,21 +103,3 @@ def test_the_lock_of_a_node_whose_link_is_cut_is_free(packages: None, tmp_path: 
         links.cut("node")
         threads.submit(advisory_lock(database.url, "name").__enter__).result(NOTICED_S)
         assert holder.poll() is None, "the holder was to keep running"
-
-
-def test_a_server_that_ends_by_itself_is_reported_with_the_end_of_its_log(packages: None, tmp_path: Path) -> None:
-    with postgres(dict(os.environ), tmp_path) as server:
-        assert server.ended() == ""
-        server.stop()
-        assert server.ended() == ""  # as it should
-        server.start()
-        kill(server)
-        with pytest.raises(RuntimeError, match=r"return code -9(.|\n)*ready to accept connections"):
-            wait_until(lambda: False, "what never comes", ended=server.ended)
-
-
-def kill(server: Postgres) -> None:
-    """The postmaster dies without a word."""
-    (pid, *_) = (server.data / "postmaster.pid").read_text().split()
-    os.kill(int(pid), signal.SIGKILL)
-    wait_until(lambda: bool(server.ended()), "the end of Postgres")

@@ -30,6 +30,7 @@ class Postgres:
 
     def __init__(self, environment: dict[str, str], logs: Path, host: str = "127.0.0.1") -> None:
         self.url = ""
+        self.log = logs / f"{NAME}.log"
         self._environment, self._logs, self._host, self._port = environment, logs, host, free_port()
         self._binaries, self._owner = _binaries(), _owner()
         self._directory = Path(tempfile.mkdtemp(prefix="uqlob-pg-"))
@@ -88,7 +89,7 @@ class Postgres:
 
     def _run(self, name: str, *words: str) -> None:
         uid, gid = self._owner or (None, None)
-        with open(self._logs / f"{NAME}.log", "ab") as log:
+        with open(self.log, "ab") as log:
             subprocess.run(  # noqa: S603 (a command of Postgres)
                 [self._binaries / name, *words],
                 env=self._environment,
