@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +85,8 @@ def build_window_store(
         for stale in store_dir.iterdir():
             if stale.is_dir() and stale.name != key and not stale.name.startswith(".partial-"):
                 shutil.rmtree(stale, ignore_errors=True)
+    with suppress(OSError):  # a directory of another user
+        os.utime(final)  # when it was used last
     return open_window_store(final, name=features.stem)
 
 

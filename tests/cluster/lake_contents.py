@@ -12,6 +12,7 @@ from uqlob_pipeline.defs.instance import PROJECT
 from uqlob_pipeline.devtools.loopback_cluster.cluster import MOST_SECONDS, Cluster
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.published_dumps import HASHES
+from uqlob_pipeline.lake.shared_files import shown
 from uqlob_pipeline.models.stages import RECORD
 
 LOCAL_ONLY = ("mlflow/", "windows/")
@@ -26,9 +27,9 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 
 def copy_objects(url: str, directory: Path) -> None:
-    """Every object of a store as a file."""
+    """Every object of the lake in a store as a file."""
     store = open_store(url)
-    for key in store.list():
+    for key in shown(store.list()):
         (directory / key).parent.mkdir(parents=True, exist_ok=True)
         (directory / key).write_bytes(store.read(key))
 

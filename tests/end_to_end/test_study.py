@@ -1,6 +1,7 @@
 """The study on the tiny market: rows of every kind, shared encoders, resuming, the tables, and a variant that a user adds."""
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from uqlob_pipeline.defs.build_defs import build_assets, build_resources
 from uqlob_pipeline.defs.partitions import Partitions, study_partition_key
 from uqlob_pipeline.lake.file_hashes import read_table
 from uqlob_pipeline.lake.layout import Lake, StudyKey
+from uqlob_pipeline.lake.open_store import open_store
+from uqlob_pipeline.lake.shared_lake import open_lake, working_copy
 from uqlob_pipeline.lake.study_keys import study_keys
 from uqlob_pipeline.models.study import variant_forecasts
 from uqlob_pipeline.models.study.captions import caption
@@ -343,6 +346,15 @@ def test_six_lines_of_toml_become_a_row_of_the_printed_table(ingested, overlays,
     assert "missing: 1 row(s) of nll-only: uqlob study run --variants nll-only" in shown.output
     frame = pl.read_csv(lake.study / "ablations.csv")
     assert set(frame["variant"]) == {"full", "short-context"}
+    monkeypatch.setenv("UQLOB_SCRATCH", str(tmp_path / "scratch"))
+    url = f"file://{tmp_path / 'shared'}"
+    with working_copy(open_lake(url)) as copy:
+        for table in (ROWS, STATISTICS):
+            shutil.copytree(lake.root / table, copy.root / table)
+    stored = runner.invoke(app, ["study", "show", "--table", "ablations", "--lake", url, "--profile", str(profile)])
+    assert stored.exit_code == 0, stored.output
+    assert f"written to {url}/study/ablations.csv" in stored.output.replace("\n", "")
+    assert open_store(url).read("study/ablations.csv") == (lake.study / "ablations.csv").read_bytes()
 
 
 def test_an_unknown_variant_and_the_wrong_command_are_refused(ingested, tmp_path, monkeypatch):

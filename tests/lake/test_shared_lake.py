@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,9 +21,11 @@ from uqlob_pipeline.lake.file_hashes import DamagedFile, file_hash, hash_record,
 from uqlob_pipeline.lake.layout import Lake
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.provenance import Provenance, read_provenance
-from uqlob_pipeline.lake.shared_files import SharedFiles
+from uqlob_pipeline.lake.published_records import PARTS
+from uqlob_pipeline.lake.shared_files import SharedFiles, shown
 from uqlob_pipeline.lake.shared_lake import open_lake, scratch_of, working_copy
 from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
+from uqlob_pipeline.models.study.shared_encoders import cached_array
 
 PROVENANCE = Provenance("book_events", "1", "{}", {"raw/x": "abc"})
 LARGE = pa.table({"value": list(range(40_000))})
@@ -104,7 +108,8 @@ def test_what_a_step_clears_away_goes_from_the_store_and_tables_stay(url: str) -
         (copy.root / "models" / "old.parquet").unlink()
         (copy.root / "tracking" / "run.jsonl").unlink()
         copy.book_events(day(0)).unlink()
-    assert {key.split("/")[0] for key in store_of(lake).list()} == {"book_events"}  # the record of the model's hash went too
+    left = {key.split("/")[0] for key in shown(store_of(lake).list())}
+    assert left == {"book_events"}  # the record of the model's hash went too
 
 
 def test_a_dump_that_goes_missing_in_a_step_stays_in_the_store(url: str) -> None:
@@ -197,8 +202,9 @@ def test_only_what_was_written_is_published(url: str, server: ObjectServer) -> N
         (copy.root / ".duckdb_spill-1").mkdir()
         (copy.root / ".duckdb_spill-1" / "x").write_text("{}")
         write_parquet(LARGE.slice(0, 5), copy.window_prices(day(0)), PROVENANCE.metadata())
-    assert not [request for request in server.requests if request.startswith("PUT") and "window_prices" not in request]
-    keys = sorted(store_of(lake).list())
+    put = [request for request in server.requests if request.startswith("PUT") and PARTS not in request]
+    assert not [request for request in put if "window_prices" not in request]
+    keys = sorted(shown(store_of(lake).list()))
     assert [key.split("/")[0] for key in keys] == ["book_events", "book_events", "window_prices", "window_prices"]
 
 
@@ -211,10 +217,11 @@ def test_files_reach_the_store_in_the_order_in_which_they_were_put_in_place(serv
     with working_copy(lake) as copy, atomic_path(copy.book_events(day(0)), hashed=True) as last:
         pq.write_table(LARGE, last)
         write_parquet(LARGE.slice(0, 1), copy.data_quality(day(0)), PROVENANCE.metadata())
-    put = [request.split("?")[0].rpartition("/")[0].split("/")[-2] for request in server.requests if request.startswith("PUT")]
-    names = [request.split("?")[0].rpartition("/")[2] for request in server.requests if request.startswith("PUT")]
+    keys = [request.split("?")[0] for request in server.requests if request.startswith("PUT")]
+    assert PARTS in keys.pop()  # the record of what is in the store by now
+    put = [key.rpartition("/")[0].split("/")[-2] for key in keys]
     assert put == ["data_quality", "data_quality", "book_events", "book_events"]
-    assert [name.endswith(".blake2b") for name in names] == [True, False, True, False]
+    assert [key.endswith(".blake2b") for key in keys] == [True, False, True, False]
 
 
 def test_a_copy_that_failed_publishes_the_files_that_are_whole(url: str) -> None:
@@ -300,6 +307,7 @@ def test_a_dump_that_was_copied_into_the_store_is_hashed_once(url: str, dumps: P
     lake.refresh()
     wanted = {key: file_hash(source)}
     assert hashes_of_dumps(lake, day(0)) == wanted
+    assert lake.dumps("level3", day(0))[0].stat().st_blocks == 0  # not kept in the view
     assert json.loads(store_of(lake).read(f"hashes/{key}.json"))["hash"] == wanted[key]
     store_of(lake).write(key, b"another recording" * 10_000)
     lake.refresh()
@@ -331,6 +339,63 @@ def test_the_directories_of_killed_processes_are_swept(url: str) -> None:
     open_lake(url)
     assert not left.exists()
     assert other_host.exists()
+
+
+def test_views_of_other_containers_go_after_a_day_unless_they_are_in_use(url: str) -> None:
+    views, foreign = scratch_of(url) / "views", "0000abcd-1-1"
+    store = store_of(open_lake(url))
+    files = [
+        SharedFiles(store, ObjectCache(views / "cache", 1), views / f"{foreign}.{number}", views, verify_small=False)
+        for number in range(3)
+    ]
+    files[0].end()
+    files[1].end()
+    for number in (0, 2):
+        os.utime(views / f"{foreign}.{number}" / ".in_use", (1, 1))
+    open_lake(url)
+    assert [one.root.exists() for one in files] == [False, True, True]  # old; ended today; old and in use
+
+
+def test_a_process_that_only_looks_trims_what_it_fetched_now_and_then(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UQLOB_SCRATCH_GB", "0")
+    lake = publish_events(url)
+    lake.refresh()
+    lake.fetch(lake.book_events(day(0)))
+    assert list((scratch_of(url) / "objects").glob("*/*"))
+    lake.refresh()
+    assert list((scratch_of(url) / "objects").glob("*/*"))
+    monkeypatch.setattr(shared_lake, "TRIM_EVERY_S", 0.0)
+    lake.refresh()
+    assert not list((scratch_of(url) / "objects").glob("*/*"))
+    assert read_table(lake.book_events(day(0))) == LARGE
+
+
+def test_window_stores_that_were_not_used_for_longest_are_trimmed_with_the_objects(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path / "cache", limit=250_000)
+    now = time.time()
+    stores = [tmp_path / "windows" / "symbol=BTC-USD" / f"date=2026-01-0{number}" / "version" for number in range(1, 5)]
+    for number, store in enumerate(stores):
+        store.mkdir(parents=True)
+        (store / "tokens").write_bytes(bytes(100_000))
+        used = now - 86_400 * (number - 4) ** 2 if number < 3 else now
+        os.utime(store, (used, used))
+    cache.trim(tmp_path / "windows")
+    assert [store.exists() for store in stores] == [False, False, True, True]
+    cache.limit = 0
+    cache.trim(tmp_path / "windows")
+    assert [store.exists() for store in stores] == [False, False, False, True]  # a step may be about to open it
+
+
+def test_arrays_of_the_study_are_fetched_when_they_are_read(url: str) -> None:
+    values, name = np.arange(40_000), "representations-1.npy"
+    lake = open_lake(url)
+    with working_copy(lake) as copy:
+        cached_array(copy.study / name, lambda: values, "encoding", print)
+    for entry in (scratch_of(url) / "objects").glob("*/*"):
+        entry.unlink()
+    with working_copy(lake) as copy:
+        assert (copy.study / name).stat().st_blocks == 0
+        assert np.array_equal(cached_array(copy.study / name, lambda: values * 0, "encoding", print), values)
 
 
 def _mark_of_an_ended_process() -> str:

@@ -22,7 +22,7 @@ def train(url: str, lines: list[str], *, interrupted: bool, monkeypatch: pytest.
     with working_copy(open_lake(url)) as copy, training_lock(copy, copy.model("encoder", KEY), lines.append):
         monkeypatch.setattr(copy.local, "publish", away)
         if interrupted:
-            raise TrainingInterrupted("stopped at step 7")
+            raise TrainingInterrupted(7, copy.model("encoder", KEY))
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_cancelled_training_stays_cancelled_where_the_store_is_away(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    with pytest.raises(TrainingInterrupted, match="stopped at step 7"):
+    with pytest.raises(TrainingInterrupted, match="stopped after step 7"):
         train(url, lines, interrupted=True, monkeypatch=monkeypatch)
     assert lines == ["not everything was published: the store is away"]
 

@@ -65,7 +65,7 @@ def _run_demo(command: CommandContext, by_symbol: bool) -> None:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.root}/raw", flush=True)
+    print(f"{events:,} simulated events of {len(settings.symbols)} symbols in {place.address(place.root / 'raw')}", flush=True)
     place.refresh()
     run(command, Choice())
     _summary(place, settings, by_symbol)
@@ -78,5 +78,5 @@ def _summary(lake: "Lake", profile: "Profile", by_symbol: bool) -> None:
 
     console = Console(width=max(Console().width, 156))  # narrower, the table would break its words
     console.print(overview_table(lake, profile, by_symbol=by_symbol))
-    console.print(f"report   {lake.report / 'index.html'}", highlight=False, soft_wrap=True)
+    console.print(f"report   {lake.address(lake.report / 'index.html')}", highlight=False, soft_wrap=True)
     console.print("open     make ui   (Dagster on http://127.0.0.1:3000, MLflow on http://127.0.0.1:5000)", highlight=False)

@@ -40,7 +40,8 @@ def download(
     from rich.console import Console
 
     from uqlob_pipeline.config.profile import ProfileError, load_profile
-    from uqlob_pipeline.lake.layout import Lake
+    from uqlob_pipeline.lake.layout import Lake, lake_place
+    from uqlob_pipeline.lake.store import is_url
     from uqlob_pipeline.market.downloader.file_client import DownloadFailed
     from uqlob_pipeline.market.downloader.tardis import DATA_TYPES, TardisFile, days_between
 
@@ -57,6 +58,10 @@ def download(
         raise typer.BadParameter(str(error)) from None
     if not files:
         raise typer.BadParameter(f"no first day of a month lies between {first} and {last}", param_hint="'--from', '--to'")
+    if directory is None and is_url(named := lake or lake_place()):
+        raise typer.BadParameter(
+            f"{named} is a store, and what is downloaded are local files: name a directory for them", param_hint="'--directory'"
+        )
     target = directory or Lake(lake).root / "downloads"
     console = Console()
     try:

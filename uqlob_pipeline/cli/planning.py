@@ -94,7 +94,7 @@ def days_not_taken(lake: Lake, profile: Profile, choice: Choice) -> list[str]:
     if recorded:
         refused = {day: why for day in recorded if (why := why_refused(lake, profile, day))}
         return [*left_out(profile, recorded), *(f"{day} is left out: it {why}. {remedy(day)}" for day, why in refused.items())]
-    empty = f"in {lake.root / 'raw'}: bring some in with uqlob import or uqlob record"
+    empty = f"in {lake.address(lake.root / 'raw')}: bring some in with uqlob import or uqlob record"
     return [f"no recorded asset-day {choice.in_words or empty}"]
 
 

@@ -52,4 +52,4 @@ def _summary(command: CommandContext, choice: "Choice") -> None:
     days = [day for day in chosen_days(command.lake, command.profile, choice) if command.lake.forecasts(day).is_file()]
     for day in days:
         path = command.lake.forecasts(day)
-        print(f"{day}  {pq.read_metadata(path).num_rows:,} forecasts  {path}")
+        print(f"{day}  {pq.read_metadata(path).num_rows:,} forecasts  {command.lake.address(path)}")

@@ -21,7 +21,7 @@ def report(
     from uqlob_pipeline.lake.file_hashes import DamagedFile
     from uqlob_pipeline.lake.shared_lake import open_lake, working_copy
     from uqlob_pipeline.lake.staleness import NotReady
-    from uqlob_pipeline.lake.store import StoreRefused
+    from uqlob_pipeline.lake.store import StoreError, StoreRefused
     from uqlob_pipeline.report.build import write_report
 
     console = Console(stderr=True)
@@ -30,6 +30,9 @@ def report(
         with console.status("report") as status, working_copy(open_lake(lake)) as place:
             done = write_report(place, settings, output, progress=lambda step: status.update(f"report: {step}"))
             page = done.page if place.local is None or output else place.address(done.page)
+    except StoreError as error:
+        console.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
     except OSError as error:
         where = error.filename or output or lake or "the lake"
         console.print(

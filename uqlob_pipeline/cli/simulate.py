@@ -1,11 +1,9 @@
 """`uqlob simulate`: write days of the built-in market into a lake."""
 
 import datetime as dt
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -103,7 +101,7 @@ def simulate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     with _opened(lake) as place:
-        run([(name, first + dt.timedelta(days=day)) for name in names for day in range(days)], settings, place.root)
+        run([(name, first + dt.timedelta(days=day)) for name in names for day in range(days)], settings, place)
 
 
 @contextmanager
@@ -142,7 +140,7 @@ def _continue_market(name: str, lake: Lake, days: int) -> None:
         raise typer.BadParameter(str(error), param_hint="'--profile'") from None
     if profile.simulation is None:
         raise typer.BadParameter(f"profile '{profile.name}' has no [simulation]: use --profile demo", param_hint="'--profile'")
-    run(next_days(lake, profile, days), market_of(profile.simulation), lake.root)
+    run(next_days(lake, profile, days), market_of(profile.simulation), lake)
 
 
 @simulate_app.command()
@@ -176,7 +174,7 @@ def parse_symbols(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def run(asset_days: list[tuple[str, dt.date]], settings: MarketSettings, lake: Path) -> list[DayWritten]:
+def run(asset_days: list[tuple[str, dt.date]], settings: MarketSettings, lake: Lake) -> list[DayWritten]:
     """Simulate asset-days one after another, with a progress bar, and print what was written."""
     # Imported here so that other commands start fast.
     from rich.console import Console
@@ -208,11 +206,11 @@ def run(asset_days: list[tuple[str, dt.date]], settings: MarketSettings, lake: P
                 total = before + expected * (len(asset_days) - number)
                 progress.update(task, completed=before + done, total=total, description=name, rate=f"{rate:,.0f}/s")
 
-            written.append(simulate_day(lake, symbol, day, settings, report))
+            written.append(simulate_day(lake.root, symbol, day, settings, report))
             written_events += written[-1].events
         progress.update(task, completed=written_events, total=written_events)
     console.print(_summary(asset_days, written, time.perf_counter() - began))
-    console.print(f"in {os.path.abspath(lake)}")
+    console.print(f"in {lake.name}")
     return written
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Sequence
@@ -155,18 +156,18 @@ def list_rows(table: TableOption = None, lake: LakeOption = None, profile: Profi
 def show(
     table: TableOption = None,
     lake: Annotated[
-        list[Path] | None, typer.Option(help="Root of a lake; given several times, each is a market (default: ./lake).")
+        list[str] | None, typer.Option(help="A lake, a path or a URL; given several times, each is a market (default: ./lake).")
     ] = None,
     symbol: Annotated[str | None, typer.Option(help="One symbol alone (default: all of the study, pooled).")] = None,
     output: Annotated[Path | None, typer.Option(help="Directory for the CSV files (default: study/ of the lake).")] = None,
     profile: ProfileOption = None,
 ) -> None:
     """Print the tables from the rows that exist, and write them as CSV and to MLflow."""
-    with open_command_context(lake[0] if lake else None, profile, read_only=True) as command:
+    with open_command_context(lake[0] if lake else None, profile, read_only=True) as command, contextlib.ExitStack() as copies:
         from rich.console import Console
 
         from uqlob_pipeline.cli.study_display import comparison_table, table_of
-        from uqlob_pipeline.lake.layout import Lake
+        from uqlob_pipeline.lake.shared_lake import open_lake, working_copy
         from uqlob_pipeline.models.study.captions import caption
         from uqlob_pipeline.models.study.comparisons import QUESTIONS, compared_pairs
         from uqlob_pipeline.models.study.study_tables import (
@@ -179,7 +180,8 @@ def show(
         from uqlob_pipeline.tracking.client import Tracking
         from uqlob_pipeline.tracking.study_runs import table_written
 
-        lakes = [Lake(root) for root in lake] if lake else [command.lake]
+        opened = [command.lake, *(open_lake(place) for place in (lake or [])[1:])]
+        lakes = [copies.enter_context(working_copy(opened[0])), *opened[1:]]  # the tables are written into the first
         rows = read_rows(lakes, command.profile, symbol)
         console = Console(width=max(Console().width, 170))
         missing = missing_rows(lakes, command.profile)
@@ -192,7 +194,7 @@ def show(
             console.print(table_of(cells, name), markup=False)
             console.print(text, highlight=False)
             path = write_csv(cells, (output or lakes[0].study) / f"{name}{f'-{symbol}' if symbol else ''}.csv")
-            console.print(f"written to {path}", highlight=False, soft_wrap=True)
+            console.print(f"written to {path if output else lakes[0].address(path)}", highlight=False, soft_wrap=True)
             if cells and len(lakes) == 1 and symbol is None:
                 table_written(Tracking(lakes[0], command.profile), name, [path], text, _print)
         for question, pairs in QUESTIONS.items() if table is None else ():

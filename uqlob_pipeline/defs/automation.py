@@ -116,7 +116,7 @@ def new_dumps(
     lake.refresh()
     quiet = quiet_days(lake, profile, time.time())
     if not quiet:
-        return dg.SkipReason(f"no dump below {lake.root / 'raw'} that has been quiet for {QUIET_SECONDS:.0f} s")
+        return dg.SkipReason(f"no dump below {lake.address(lake.root / 'raw')} that has been quiet for {QUIET_SECONDS:.0f} s")
     before = Cursor.read(context.cursor)
     due = due_days(lake, profile, quiet)
     new = {day: wanted for day, wanted in due.items() if before.requested.get(str(day)) != wanted.state}

@@ -92,7 +92,7 @@ def request_backfill(context: dg.OpExecutionContext, lake: dg.ResourceParam[Lake
     days = recorded_partitions(lake, profile)
     if not days:
         raise dg.Failure(
-            description=f"no asset-day of profile '{profile.name}' is recorded in {lake.root / 'raw'}: "
+            description=f"no asset-day of profile '{profile.name}' is recorded in {lake.address(lake.root / 'raw')}: "
             "bring some in with uqlob import or uqlob record",
             allow_retries=False,
         )

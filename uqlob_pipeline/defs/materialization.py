@@ -131,7 +131,7 @@ def _skipped(context: dg.AssetExecutionContext, lake: Lake, day: AssetDay) -> Do
     table = context.asset_key.to_user_string()
     path = lake.by_day(table, day)
     made = read_provenance(path)
-    place = f"({lake.raw('level3', day)} is empty)"
+    place = f"({lake.address(lake.raw('level3', day))} is empty)"
     why = f"its dumps are gone {place}; what was made of them is kept" if made else f"nothing was recorded on this day {place}"
     context.log.warning(f"{day}: skipped, {why}")
     definition = context.assets_def

@@ -103,19 +103,19 @@ def sweep_temporaries(directory: Path) -> int:
     for leftover in directory.rglob(".*.tmp"):
         gone = file_mark_has_ended(leftover.name.rsplit(".", 2)[-2].rpartition("-")[0])
         if gone is None:
-            gone = _untouched_for_a_day(leftover)
+            gone = untouched_for_a_day(leftover)
         if gone:
             leftover.unlink(missing_ok=True)
             swept += 1
     for leftover in [*directory.glob(f"{SPILL}*"), *directory.rglob(".partial-*")]:
         gone = file_mark_has_ended(leftover.name.removeprefix(f"{SPILL}-"))
-        if gone or (gone is None and _untouched_for_a_day(leftover)):
+        if gone or (gone is None and untouched_for_a_day(leftover)):
             shutil.rmtree(leftover, ignore_errors=True)
             swept += 1
     return swept
 
 
-def _untouched_for_a_day(path: Path) -> bool:
+def untouched_for_a_day(path: Path) -> bool:
     try:
         return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
     except FileNotFoundError:

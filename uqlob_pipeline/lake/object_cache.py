@@ -6,6 +6,7 @@ An entry never changes. Whoever uses it links it into a directory of its own, so
 import hashlib
 import os
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +14,16 @@ from uqlob_pipeline.lake.atomic_files import sweep_temporaries, temporary_beside
 from uqlob_pipeline.lake.provenance import footer_size
 from uqlob_pipeline.lake.store import Store, StoredObject
 
+JUST_OPENED_S = 3600.0
 FOOTER_READ = 1 << 15  # bytes from the end of a Parquet file: the footers of most are shorter
-LINKED = (".parquet", ".safetensors", ".zst", ".gz", ".jsonl.gz")  # never changed in place, so that a link is as good as a copy
+LINKED = (
+    ".parquet",
+    ".safetensors",
+    ".zst",
+    ".gz",
+    ".jsonl.gz",
+    ".npy",
+)  # never changed in place, so that a link is as good as a copy
 
 
 class ObjectCache:
@@ -72,19 +81,30 @@ class ObjectCache:
         for kind in ("", ".footer"):
             self._path(stored, kind).unlink(missing_ok=True)
 
-    def trim(self) -> None:
-        """Evict what was not linked for longest until the rest fits, and what killed processes were fetching."""
+    def trim(self, windows: Path | None = None) -> None:
+        """Evict what was not linked for longest until the rest fits, and what killed processes were fetching.
+
+        Window stores count too. They go unless they were opened within the hour: mapped files stay with those who map them.
+        """
         sweep_temporaries(self.directory)
         entries = []
+        if windows is not None:
+            sweep_temporaries(windows)
+            entries += _window_stores(windows)
         for path in self.directory.glob("*/*"):
             with suppress(FileNotFoundError):
                 stat = path.stat()
                 entries.append((stat.st_ctime_ns, stat.st_blocks * 512, path))  # linking sets the time of change
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
+        for used, size, path in sorted(entries):
             if total <= self.limit:
                 break
-            path.unlink(missing_ok=True)
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+            elif time.time() - used / 1e9 < JUST_OPENED_S:
+                continue
+            else:
+                shutil.rmtree(path, ignore_errors=True)
             total -= size
 
     def _path(self, stored: StoredObject, kind: str) -> Path:
@@ -106,6 +126,16 @@ def read_footer(store: Store, stored: StoredObject) -> bytes | None:
     if len(tail) < needed <= stored.size:
         tail, etag = store.read_range(stored.key, stored.size - needed, stored.size)
     return tail[-needed:] if etag == stored.etag else None
+
+
+def _window_stores(directory: Path) -> list[tuple[int, int, Path]]:
+    """When each window store was opened last, and how much room it takes."""
+    found = []
+    for store in directory.glob("*/*/[!.]*"):
+        with suppress(FileNotFoundError):
+            size = sum(file.stat().st_blocks * 512 for file in store.iterdir())
+            found.append((store.stat().st_mtime_ns, size, store))
+    return found
 
 
 def _place(source: Path, target: Path) -> None:

@@ -6,11 +6,14 @@ A process number alone is not enough: numbers are reused, and each machine or co
 import hashlib
 import os
 import socket
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
 import psutil
 
 CLOCK_TOLERANCE_S = 2.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # tells machines apart that were cloned from one image
 
 
 def process_identity(pid: int | None = None) -> str:
@@ -34,19 +37,35 @@ def file_mark_has_ended(mark: str) -> bool | None:
     """Whether the process of a `file_mark` has ended; None where that cannot be seen from here."""
     place, _, process = mark.partition("-")
     pid, _, started = process.partition("-")
-    if place != _place() or not pid.isdigit() or not started:
+    if place not in (_place(), _former_place()) or not pid.isdigit() or not started:
         return None
     return _has_ended(int(pid), started)
 
 
 @lru_cache(maxsize=1)
 def _place() -> str:
-    """Machine and container: within it a process number means one process."""
-    try:
+    """Machine since it was started, and container: within it a process number means one process."""
+    booted = ""
+    with suppress(OSError):
+        booted = BOOT_ID.read_text().strip()
+    return _hashed(f"{_host_and_namespace()} {booted}")
+
+
+@lru_cache(maxsize=1)
+def _former_place() -> str:
+    """The same in the marks of versions that did not know when the machine was started."""
+    return _hashed(_host_and_namespace())
+
+
+def _host_and_namespace() -> str:
+    namespace = ""
+    with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        namespace = ""
-    return hashlib.blake2b(f"{socket.gethostname()} {namespace}".encode(), digest_size=4).hexdigest()
+    return f"{socket.gethostname()} {namespace}"
+
+
+def _hashed(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def _started(pid: int) -> str:

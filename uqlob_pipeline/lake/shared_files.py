@@ -5,6 +5,7 @@ so that provenance is read without the data. `fetch` replaces a placeholder by t
 published in the order in which it was put in place, so that the store holds what a killed process would have left on a disk.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -29,7 +30,8 @@ from uqlob_pipeline.lake.store import Store, StoredObject, StoreError
 
 REQUESTS = 16  # at once
 SMALL = 1 << 16
-TABLE, BULK = ".parquet", (".zst", ".gz", ".jsonl", ".safetensors")
+TABLE, BULK = ".parquet", (".zst", ".gz", ".jsonl", ".safetensors", ".npy")
+IN_USE = ".in_use"  # locked by the process of a view while it runs: one in another container cannot be seen otherwise
 LOCAL_ONLY = ("windows/", "mlflow/")
 # What steps clear away; imports and simulations clear away dumps too. Tables are replaced and never deleted: whoever empties a
 # scratch directory in use must not empty the store.
@@ -58,9 +60,11 @@ class SharedFiles:
         self.deletable: tuple[str, ...] = DELETABLE
         self.placed: dict[str, Placed] = {}
         self._lock = threading.RLock()
-        self._marker = root / ".in_use"
+        self._marker = root / IN_USE
         root.mkdir(parents=True, exist_ok=True)
-        self._marker.touch()
+        self._held = open(self._marker, "ab")  # noqa: SIM115 - until the view ends
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._held, fcntl.LOCK_SH)
 
     # ---- from the store
 
@@ -111,7 +115,10 @@ class SharedFiles:
             if known:
                 return known
             self.fetch(dump)
-            return self._record_dump(self.placed[key].stored, file_hash(dump))
+            digest, fetched = self._record_dump(self.placed[key].stored, file_hash(dump)), self.placed[key]
+            if not placed.whole and (again := self._place(fetched.stored)[1]) is not None:
+                self.placed[key] = again  # a process that only looks keeps its view for weeks
+            return digest
 
     def recorded_hash(self, dump: Path) -> str:
         """The hash that was recorded for this version of a dump; empty where there is none."""
@@ -177,7 +184,12 @@ class SharedFiles:
             return advisory_lock(self.lock_database, f"{self.store.url} {name}", log)
         return self.store.lock(name, log)
 
+    def end(self) -> None:
+        """The view is not used any more."""
+        self._held.close()
+
     def discard(self) -> None:
+        self.end()
         shutil.rmtree(self.root, ignore_errors=True)
 
     # ---- single files

@@ -5,16 +5,19 @@ published, while it runs and at its end, and the copy is deleted.
 """
 
 import atexit
+import fcntl
 import hashlib
 import itertools
 import os
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from uqlob_pipeline.lake.atomic_files import untouched_for_a_day
 from uqlob_pipeline.lake.file_hashes import FETCHERS
 from uqlob_pipeline.lake.indexed_files import IndexedFiles
 from uqlob_pipeline.lake.layout import Lake, lake_place
@@ -22,13 +25,14 @@ from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.lake.object_cache import ObjectCache
 from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.process_identity import file_mark, file_mark_has_ended
-from uqlob_pipeline.lake.shared_files import DELETABLE, DUMPS, SharedFiles
+from uqlob_pipeline.lake.shared_files import DELETABLE, DUMPS, IN_USE, SharedFiles
 from uqlob_pipeline.lake.store import StoreError, StoreRefused, is_url
 from uqlob_pipeline.lake.store_parts import StoreParts
 
 SCRATCH, SCRATCH_GB = "UQLOB_SCRATCH", "UQLOB_SCRATCH_GB"
 DEFAULT_GB = 20.0
 PUBLISH_EVERY_S = 15.0
+TRIM_EVERY_S = 600.0  # by processes that look and never work, such as the code server
 _numbers = itertools.count()
 
 
@@ -39,6 +43,17 @@ class SharedLake(Lake):
 
     def __init__(self, url: str, files: SharedFiles) -> None:
         super().__init__(url, files)
+        self._trimmed = time.monotonic()
+
+    def refresh(self) -> None:
+        super().refresh()
+        if time.monotonic() - self._trimmed >= TRIM_EVERY_S:
+            self.trim()
+
+    def trim(self) -> None:
+        """Delete what this machine fetched or made long ago and may make again, until the rest is below the limit."""
+        self._trimmed = time.monotonic()
+        self.local.cache.trim(self.local.windows)
 
 
 def open_lake(place: Path | str | None = None, *, indexed: bool = False) -> Lake:
@@ -85,7 +100,7 @@ def working_copy(
             yield copy
     finally:
         _forget(copy)
-        copy.local.cache.trim()
+        copy.trim()
 
 
 @contextmanager
@@ -175,7 +190,18 @@ def _forget(lake: SharedLake) -> None:
 
 
 def _sweep(views: Path) -> None:
-    """Delete the directories of processes that were killed. Nothing of another container is touched."""
+    """Delete the directories of processes that were killed; those of another container, which cannot be seen, after a day."""
     for left in views.glob("*"):
-        if file_mark_has_ended(left.name.rpartition(".")[0]):
+        ended = file_mark_has_ended(left.name.rpartition(".")[0])
+        if ended or (ended is None and untouched_for_a_day(left / IN_USE) and not _is_held(left / IN_USE)):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_held(marker: Path) -> bool:
+    """Whether a living process holds the lock of a view."""
+    try:
+        with open(marker, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # also where the file system has no locks
+        return True
+    return False

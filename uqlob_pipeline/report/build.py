@@ -83,7 +83,7 @@ def write_report(
         pass
     provenance, inputs = expected_provenance(lake, profile, "paper_report", None), report_inputs(lake, profile)
     if not inputs.evaluations:
-        raise NotReady(f"paper_report: no model is evaluated in {lake.root}. Materialise gated_evaluation for some models first")
+        raise NotReady(f"paper_report: no model is evaluated in {lake.name}. Materialise gated_evaluation for some models first")
     page = build_report(inputs, directory, bootstrap=bootstrap(profile), progress=progress)
     with atomic_path(directory / REPORT_PROVENANCE, hashed=True) as temporary:
         temporary.write_text(

@@ -56,6 +56,18 @@ def test_wrong_words_are_refused_before_a_write(app: typer.Typer, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_a_store_is_named_and_not_the_scratch_directory(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UQLOB_SCRATCH", str(tmp_path / "scratch"))
+    url = f"file://{tmp_path / 'shared'}"
+    result = CliRunner().invoke(app, ["--symbols", "BTC-USD", "--max-events", "2000", "--lake", url])
+    assert result.exit_code == 0, result.output
+    shown = result.output.replace("\n", "")
+    assert f"in {url}" in shown
+    assert str(tmp_path / "scratch") not in shown
+
+
 def test_all_names_every_symbol() -> None:
     assert len(parse_symbols("all")) == 7
     assert parse_symbols("btc-usd, BTC-USD") == ["BTC-USD"]

@@ -191,6 +191,7 @@ def cluster(
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
             "UQLOB_DAGSTER_DATABASE": database.url,
             "UQLOB_LAKE": store.new_bucket(),
+            "UQLOB_LOG_BUCKET": store.new_bucket().split("/")[2],
             "UQLOB_PROFILE": str(profile),
             "UQLOB_SCRATCH": str(directory / "scratch" / "operator"),
         }

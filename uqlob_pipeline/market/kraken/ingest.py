@@ -88,7 +88,7 @@ def _source(lake: Lake, day: AssetDay) -> tuple[Channel, list[Path], list[str]]:
         unused = lake.dumps("book", day) if channel == "level3" else []
         return channel, files, [f"{len(unused)} level-2 file(s) were not used: level 3 is preferred"] if unused else []
     raise DumpMissing(
-        f"{day}: no dump in {lake.raw('level3', day)} nor in {lake.raw('book', day)}. "
+        f"{day}: no dump in {lake.address(lake.raw('level3', day))} nor in {lake.address(lake.raw('book', day))}. "
         f"Record the day, or import it with `uqlob import FILE...`, then materialise book_events again"
     )
 

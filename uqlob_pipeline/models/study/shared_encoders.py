@@ -15,6 +15,7 @@ import numpy as np
 
 from uqlob_models.config import NO_EFFECT_ON_WEIGHTS, TrainingConfig, fingerprint
 from uqlob_pipeline.lake.atomic_files import atomic_path
+from uqlob_pipeline.lake.file_hashes import verified
 from uqlob_pipeline.lake.layout import Lake, ModelKey
 from uqlob_pipeline.lake.log_function import LogFn
 from uqlob_pipeline.models.training_lock import training_lock
@@ -92,5 +93,5 @@ def cached_array(path: Path, compute: Callable[[], np.ndarray], what: str, log: 
         for other in path.parent.glob(f"{path.stem.partition('-')[0]}-*.npy"):
             if other != path:
                 other.unlink(missing_ok=True)
-    kept: np.ndarray = np.load(path, allow_pickle=False)
+    kept: np.ndarray = np.load(verified(path), allow_pickle=False)
     return kept
