@@ -44,8 +44,8 @@ class HeldRequest:
         self._arrived, self._ended = threading.Event(), threading.Event()
         server.before = self._hold
 
-    def wait(self) -> None:
-        assert self._arrived.wait(MOST_SECONDS), f"no {self._method} of {self._key} arrived"
+    def wait(self, running: Cluster, backfill: str) -> None:
+        running.wait_during(backfill, self._arrived.is_set, f"{self._method} of {self._key}")
 
     def drop(self) -> None:
         self._server.before = None
@@ -156,7 +156,7 @@ def kill_node_of(running: Cluster, run: str) -> str:
 def test_a_node_killed_in_mid_replay(running: Cluster, local_run: LocalRun) -> None:
     held = HeldRequest(running.store, "PUT", "book_events/symbol=ETH-USD/date=2026-01-06")
     backfill = running.launch(["book_events", "window_prices"], asset_days())
-    held.wait()
+    held.wait(running, backfill)
     run = run_of(running, backfill, "ETH-USD")
     node = kill_node_of(running, run)
     held.drop()
@@ -172,11 +172,11 @@ def test_a_node_that_is_suspended_and_comes_back(running: Cluster, local_run: Lo
     """It is stopped until its run goes on elsewhere, and then continued: two processes have the same work for a moment."""
     held = HeldRequest(running.store, "PUT", "window_prices/symbol=ETH-USD/date=2026-01-06")
     backfill = running.launch(["window_prices"], asset_days())
-    held.wait()
+    held.wait(running, backfill)
     run = run_of(running, backfill, "ETH-USD")
     (node,) = set(running.nodes.workers_of(run).values())
     running.nodes.send(node, signal.SIGSTOP)
-    running.wait_until(partial(was_resumed, running, run), "the run on another node")
+    running.wait_during(backfill, partial(was_resumed, running, run), "the run on another node")
     running.nodes.send(node, signal.SIGCONT)
     held.drop()
     running.wait_for_success(backfill)
@@ -198,7 +198,7 @@ def test_two_backfills_of_the_same_days_at_once(running: Cluster, local_run: Loc
 def test_a_store_that_is_away_for_half_a_minute(running: Cluster, local_run: LocalRun) -> None:
     held = HeldRequest(running.store, "PUT", "event_features/symbol=BTC-USD/date=2026-01-06")
     backfill = running.launch(["event_features"], asset_days())
-    held.wait()
+    held.wait(running, backfill)
     running.store.stop()
     held.drop()
     time.sleep(AWAY_S)  # the fault itself
@@ -213,12 +213,12 @@ def test_a_store_that_is_away_for_longer_than_a_request_is_tried(running: Cluste
     """Until the page says what is waited for."""
     held = HeldRequest(running.store, "PUT", "window_labels/symbol=BTC-USD/date=2026-01-06")
     backfill = running.launch(["window_labels"], asset_days())
-    held.wait()
+    held.wait(running, backfill)
     run = run_of(running, backfill, "BTC-USD")
     running.store.stop()
     held.drop()
     parts = (running.url, "window_labels/symbol=BTC-USD/date=2026-01-06")
-    running.wait_until(partial(has_message, running, run, *parts), "a message about the store")
+    running.wait_during(backfill, partial(has_message, running, run, *parts), "a message about the store")
     running.store.start()
     running.wait_for_success(backfill)
     assert_made_once(running, backfill)
@@ -232,7 +232,7 @@ def test_a_node_killed_in_mid_training_resumes_on_the_other(running: Cluster, lo
     backfill = running.launch(["encoder"], models)
 
     published = partial(checkpoint_is_published, running, since, "encoder", "ETH-USD")
-    running.wait_until(published, "a published checkpoint")
+    running.wait_during(backfill, published, "a published checkpoint")
     assert lock_number(f"{running.url} models/encoder/symbol=ETH-USD/horizon=5") in advisory_locks(running)
     run = run_of(running, backfill, "ETH-USD")
     node = kill_node_of(running, run)
@@ -253,13 +253,14 @@ def test_a_node_whose_link_is_cut_in_mid_training(running: Cluster, local_run: L
     (held_trainings / RELEASED).unlink()
     since = len(running.store.requests)
     backfill = running.launch(["uq_regression", "uq_classification"], [f"5s|{symbol}" for symbol in SYMBOLS])
-    running.wait_until(partial(checkpoint_is_published, running, since, "uq_", "ETH-USD"), "a published checkpoint")
+    published = partial(checkpoint_is_published, running, since, "uq_", "ETH-USD")
+    running.wait_during(backfill, published, "a published checkpoint")
     run = run_of(running, backfill, "ETH-USD")
     old = running.nodes.workers_of(run)
     (node,) = set(old.values())
     links.cut(node)
-    running.wait_until(partial(was_resumed, running, run), "the run on another node")
-    running.wait_until(partial(has_message, running, run, "resuming from step-"), "the training on another node")
+    running.wait_during(backfill, partial(was_resumed, running, run), "the run on another node")
+    running.wait_during(backfill, partial(has_message, running, run, "resuming from step-"), "the training on another node")
     assert set(running.nodes.workers_of(run).values()) == set(NODES), "the old node trains no more"
     links.mend(node)
     (held_trainings / RELEASED).touch()
@@ -276,7 +277,7 @@ def test_a_run_worker_that_is_killed(running: Cluster, local_run: LocalRun) -> N
     models = [f"5s|{symbol}" for symbol in SYMBOLS]
     heads = ["uq_regression", "uq_classification"] if running.links is None else []  # otherwise made by the test before
     backfill = running.launch([*heads, "predictions", "calibrated_predictions"], models)
-    held.wait()
+    held.wait(running, backfill)
     run = run_of(running, backfill, "BTC-USD")
     running.nodes.kill_worker_of(run)
     held.drop()
@@ -291,7 +292,7 @@ def test_a_database_that_is_restarted(running: Cluster, local_run: LocalRun) -> 
     models = [f"5s|{symbol}" for symbol in SYMBOLS]
     rest = ["threshold_multiplier", "gated_evaluation", "trades", "economic_evaluation"]
     backfill = running.launch(rest, models)
-    held.wait()
+    held.wait(running, backfill)
     running.database.stop()
     held.drop()
     with pytest.raises((NotReady, httpx.HTTPError)) as failed:

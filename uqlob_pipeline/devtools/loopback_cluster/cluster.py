@@ -136,6 +136,18 @@ class Cluster:
         assert self.status(backfill) == "COMPLETED_SUCCESS", self._failure_messages(runs)
         return runs
 
+    def wait_during(self, backfill: str, ready: Callable[[], bool], what: str) -> None:
+        """Wait for something that happens while a backfill is under way; fails when the backfill ends without it."""
+
+        def happened() -> bool:
+            under_way = self.status(backfill) in ("REQUESTED", "CANCELING")
+            if ready():
+                return True
+            assert under_way, f"{what}: the backfill ended before. {self._failure_messages(self.runs(backfill))}"
+            return False
+
+        self.wait_until(happened, what)
+
     def _failure_messages(self, runs: list[dict[str, Any]]) -> str:
         failed = [run for run in runs if run["status"] != "SUCCESS"]
         messages = [event.get("message", "") for run in failed for event in self.events(run["id"])[-12:]]
