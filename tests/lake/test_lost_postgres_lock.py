@@ -65,6 +65,6 @@ def test_whoever_waits_for_a_lock_of_a_database_that_stops_gets_an_error_that_is
         waiting = threads.submit(wait)
         assert waits.wait(60)
         database.stop()
-        with pytest.raises(StoreError, match=r"lock of model: the connection to Postgres broke while it was waited for") as failed:
+        with pytest.raises(StoreError, match=r"lock of model: the connection to Postgres broke while it") as failed:
             waiting.result(60)
     assert database.url not in str(failed.value)
