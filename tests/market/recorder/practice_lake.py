@@ -78,7 +78,7 @@ def comparable(events: list[Event], gap_ends: list[int]) -> list[Event]:
 
 
 def quick(server: PracticeServer, lake: PracticeLake, **changes) -> RecorderSettings:
-    """Settings with short waits."""
+    """Settings with short waits, but for silence: on a busy machine the recorder itself may stand still for a second."""
     market = server.market
     return replace(
         RecorderSettings(
@@ -89,7 +89,7 @@ def quick(server: PracticeServer, lake: PracticeLake, **changes) -> RecorderSett
             endpoints=server.endpoints,
             flush_seconds=0.1,
             sync_seconds=0.3,
-            silence_seconds=0.8,
+            silence_seconds=60.0,
             first_retry_seconds=0.02,
             longest_retry_seconds=0.1,
         ),

@@ -32,7 +32,7 @@ def record(market, lake, faults, rate=5000.0, **changes):
     async def run():
         # Held after 200 lost messages: how many the recorder misses must not depend on how busy the machine is.
         async with PracticeServer(market, rate=rate, faults=faults, longest_gap=200) as server:
-            recording = await record_to_the_end(server, quick(server, lake, **changes))
+            recording = await record_to_the_end(server, quick(server, lake, **{"silence_seconds": 0.8, **changes}))
             return server, recording
 
     return asyncio.run(run())
