@@ -1,7 +1,12 @@
 """`uqlob materialize --submit`: what is requested, and what a person is told of its runs."""
 
+import datetime as dt
+import http.server
+import json
 import sqlite3
+import threading
 import time
+from collections.abc import Iterator
 
 import dagster as dg
 import pytest
@@ -188,3 +193,69 @@ def test_another_error_of_the_database_is_not_waited_for(instance: dg.DagsterIns
 
     with pytest.raises(ValueError, match="no such column"):
         wait_for(Broken(instance, 1, False), requested, lambda _: None)  # type: ignore[arg-type]
+
+
+class Page:
+    """A Dagster UI on loopback that keeps the queries that it is sent."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+        page = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                page.queries.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["query"])
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"data": {}}')
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    page = Page()
+    monkeypatch.setenv("UQLOB_DAGSTER_UI", page.url)
+    monkeypatch.setattr(submission, "DAEMON_RELOAD_S", 0.0)
+    thread = threading.Thread(target=page.server.serve_forever, daemon=True)
+    thread.start()
+    yield page
+    page.server.shutdown()
+    page.server.server_close()
+    thread.join()
+
+
+def submit(
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, last: dt.date, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Request the days of a profile whose test split ends on a day; what is logged before the request."""
+    test = profile.splits.test.model_copy(update={"last": last})
+    planned = profile.model_copy(update={"splits": profile.splits.model_copy(update={"test": test})})
+    monkeypatch.setattr(submission, "wait_for", lambda *_: 1)
+    lines: list[str] = []
+    submit_choice(lake, planned, Choice(assets=("book_events",)), lines.append, instance)
+    assert lines.pop().startswith("requested backfill")
+    return lines
+
+
+def test_the_definitions_are_loaded_again_for_days_after_the_planned_ones(
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submit(lake, profile, instance, day(1).date, monkeypatch) == []
+    assert page.queries == []
+    assert submit(lake, profile, instance, day(0).date, monkeypatch) == []
+    assert len(page.queries) == 1
+    assert "reloadWorkspace" in page.queries[0]
+
+
+def test_a_page_that_does_not_answer_is_named_with_the_remedy(
+    lake: Lake, profile: Profile, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UQLOB_DAGSTER_UI", "http://127.0.0.1:9")
+    (line,) = submit(lake, profile, instance, day(0).date, monkeypatch)
+    assert line.startswith(f"the Dagster UI at http://127.0.0.1:9 did not load the definitions again, so that {day(1).date} may")
+    assert "UQLOB_DAGSTER_UI" in line

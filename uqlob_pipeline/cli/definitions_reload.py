@@ -31,7 +31,7 @@ class DefinitionsReload:
             return False
         self.next_check = time.monotonic() + EVERY_S
         now = self._state()
-        if now == self.loaded or not self._reload():
+        if now == self.loaded or not reload_definitions(self.url):
             return False
         self.loaded = now
         return True
@@ -45,13 +45,15 @@ class DefinitionsReload:
         self.lake.refresh()
         return profile.fingerprint, last_day(profile, self.lake).isoformat()
 
-    def _reload(self) -> bool:
-        body = json.dumps({"query": MUTATION}).encode()
-        request = urllib.request.Request(  # noqa: S310 (loopback)
-            f"{self.url}/graphql", body, {"Content-Type": "application/json", "Origin": self.url}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
-                return "errors" not in json.load(response)
-        except (OSError, ValueError, urllib.error.HTTPError):
-            return False
+
+def reload_definitions(dagster_url: str) -> bool:
+    """Have the code server behind a Dagster UI load the definitions again; whether it did."""
+    body = json.dumps({"query": MUTATION}).encode()
+    request = urllib.request.Request(  # noqa: S310 (the address of the UI)
+        f"{dagster_url}/graphql", body, {"Content-Type": "application/json", "Origin": dagster_url}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+            return "errors" not in json.load(response)
+    except (OSError, ValueError, urllib.error.HTTPError):
+        return False

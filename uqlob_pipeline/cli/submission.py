@@ -8,6 +8,7 @@ from typing import NamedTuple
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
+from uqlob_pipeline.cli.definitions_reload import reload_definitions
 from uqlob_pipeline.cli.planning import Choice, MaterializeFailed, check_choice, chosen_days, days_not_taken
 from uqlob_pipeline.config.profile import Profile
 from uqlob_pipeline.defs.jobs import request
@@ -20,6 +21,7 @@ from uqlob_pipeline.tracking.client import DAGSTER_UI
 
 BACKFILL_TAG = "dagster/backfill"
 POLL_S, DAEMON_PATIENCE_S = 2.0, 60.0
+DAEMON_RELOAD_S = 5.0  # in which the daemon sees that the code server has other definitions; it looks every second
 DATABASE_PATIENCE_S = 600.0  # how long the database of the instance may be away, as while it is restarted
 ENDED = {
     BulkActionStatus.COMPLETED,
@@ -44,17 +46,39 @@ def submit_choice(lake: Lake, profile: Profile, choice: Choice, log: LogFn, inst
     keys = requested_keys(lake, profile, choice)
     if not any(keys.values()):
         return 0
+    _load_later_days(profile, keys, log)
     backfill_id = request(instance, lake, profile, keys, f"uqlob materialize {choice.in_words}".strip()).backfill_id
     try:
         counts = ", ".join(f"{table} {len(chosen)}" for table, chosen in keys.items() if chosen)
         log(f"requested backfill {backfill_id}: {counts}")
         return wait_for(instance, backfill_id, log)
     except KeyboardInterrupt as interrupt:
-        page = f"{os.environ.get(DAGSTER_UI, 'http://127.0.0.1:3000').rstrip('/')}/runs/b/{backfill_id}"
+        page = f"{_dagster_ui()}/runs/b/{backfill_id}"
         raise StoppedWaiting(
             f"stopped waiting; backfill {backfill_id} goes on. Watch it or cancel it in the Dagster UI: {page}. "
             "The same command requests a second backfill of what is not made yet: wait until this one has ended"
         ) from interrupt
+
+
+def _dagster_ui() -> str:
+    return os.environ.get(DAGSTER_UI, "http://127.0.0.1:3000").rstrip("/")
+
+
+def _load_later_days(profile: Profile, keys: dict[str, list[Key]], log: LogFn) -> None:
+    """Have the definitions loaded again where a day is requested that the profile does not plan.
+
+    The dates of the partitions are fixed when the definitions are loaded, and a day recorded since is no partition of theirs.
+    """
+    days = [key.date for chosen in keys.values() for key in chosen if isinstance(key, AssetDay)]
+    if not days or max(days) <= profile.splits.test.last:
+        return
+    if reload_definitions(_dagster_ui()):
+        time.sleep(DAEMON_RELOAD_S)
+    else:
+        log(
+            f"the Dagster UI at {_dagster_ui()} did not load the definitions again, so that {max(days)} may be no partition yet: "
+            f"name it by {DAGSTER_UI}, or press Reload under Deployment in the page, if the backfill fails"
+        )
 
 
 def requested_keys(lake: Lake, profile: Profile, choice: Choice) -> dict[str, list[Key]]:

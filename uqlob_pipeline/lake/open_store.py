@@ -17,15 +17,15 @@ def open_store(url: str) -> Store:
     return store
 
 
-def connect_store(url: str) -> Store:
-    """The store of a URL, which may be away: nothing is requested of it yet."""
+def connect_store(url: str, *, patient: bool = True) -> Store:
+    """The store of a URL, which may be away: nothing is requested of it yet. One that is not patient tries a request once."""
     scheme, _, rest = url.partition("://")
     if "@" in rest.partition("/")[0]:  # not repeated: it would be a secret in a log
         raise StoreRefused(
             "the address of a store holds no user and no keys: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     if scheme == "s3" and rest.strip("/"):
-        return S3ObjectStore(url)
+        return S3ObjectStore(url, patient=patient)
     if scheme == "file" and rest.startswith("/"):
         return FileStore(Path(rest))
     raise StoreRefused(f"{url} names no store: write s3://bucket/prefix, file:///shared/directory or a path")

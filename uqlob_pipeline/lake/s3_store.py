@@ -26,6 +26,7 @@ TIMEOUT = timedelta(seconds=20)  # of one request with its body
 # Waits between attempts are random, up to 15 seconds: the time is the limit, so that a store may be away for half a minute. It
 # counts from the first attempt, and holds several that end by the timeout.
 RETRIES = {"max_retries": 60, "retry_timeout": timedelta(seconds=60)}
+NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 LISTINGS = 16  # directories that are listed at once
 # What a slow link transfers within the timeout: larger files are fetched in ranges and uploaded in parts, a few parts at once.
 RANGE = 8 << 20
@@ -36,9 +37,9 @@ VERSIONS = 5  # of one object that are begun to be fetched, while another proces
 class S3ObjectStore:
     """Objects of a bucket below a prefix."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, patient: bool = True) -> None:
         self.url = url
-        self._bucket = _connect(url)
+        self._bucket = _connect(url, patient)
 
     def list(self, prefix: str = "") -> dict[str, StoredObject]:
         # The client compares whole path segments; the rest of the prefix is compared here.
@@ -160,7 +161,7 @@ class S3ObjectStore:
             raise StoreError(without_secrets(f"{self.url}: {what}: {error}")) from None
 
 
-def _connect(url: str) -> "S3Store":
+def _connect(url: str, patient: bool) -> "S3Store":
     try:
         from obstore.store import S3Store
     except ImportError as error:
@@ -170,5 +171,5 @@ def _connect(url: str) -> "S3Store":
         parts.netloc,
         prefix=parts.path.strip("/") or None,
         client_options={"allow_http": True, "timeout": TIMEOUT},
-        retry_config=RETRIES,  # type: ignore[arg-type]
+        retry_config=RETRIES if patient else NO_RETRIES,  # type: ignore[arg-type]
     )

@@ -125,6 +125,28 @@ def test_an_address_that_names_no_store_is_refused_at_the_start(tmp_path: Path) 
         Publisher("ftp://x", Lake(tmp_path), EventLog(), every_s=60.0)
 
 
+def test_a_store_that_ignores_conditional_writes_is_refused_at_the_start(server: ObjectServer, tmp_path: Path) -> None:
+    url = server.new_bucket()
+    server.before = lambda environ: environ.pop("HTTP_IF_NONE_MATCH", None)
+    with pytest.raises(RecorderError, match=r"--publish: .*ignores conditional writes .*nothing could be locked") as refused:
+        Publisher(url, Lake(tmp_path), EventLog(), every_s=60.0)
+    assert url in str(refused.value)
+
+
+def test_a_recorder_starts_while_the_store_is_away(server: ObjectServer, tmp_path: Path) -> None:
+    """It asks the store once, and looks again before it publishes."""
+    url, log = server.new_bucket(), io.StringIO()
+    recorded(tmp_path, b"a day")
+    with away(server):
+        started = time.monotonic()
+        publisher = Publisher(url, Lake(tmp_path), EventLog(stream=log), every_s=0.1)
+        assert time.monotonic() - started < s3_store.RETRIES["retry_timeout"].total_seconds() / 2  # it is not waited for
+    publisher.start([tmp_path / FOLDER])
+    asyncio.run(until(lambda: publisher.waiting == 0))
+    publisher.close(60.0)
+    assert dumps_in(open_store(url)) == {NAME: b"a day"}
+
+
 @contextmanager
 def away(server: ObjectServer) -> Iterator[None]:
     server.stop()

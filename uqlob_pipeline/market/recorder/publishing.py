@@ -27,8 +27,12 @@ class Publisher:
     """The files that wait to be published, and the thread that does it."""
 
     def __init__(self, url: str, lake: Lake, event_log: EventLog, every_s: float) -> None:
+        self._checked = False  # whether the store is known to honour conditional writes, which its locks need
         try:
             self.store = connect_store(url)
+            with suppress(OSError):  # it is away: recording starts, and it is checked before the first file is published
+                require_conditional_writes(connect_store(url, patient=False))
+                self._checked = True
         except StoreRefused as error:
             raise RecorderError(f"--publish: {error}") from error
         self._records = PublishedRecords(self.store)
@@ -36,7 +40,6 @@ class Publisher:
         self._waiting: dict[Path, None] = {}
         self._published: dict[Path, State] = {}
         self._changed, self._ended = threading.Lock(), threading.Event()
-        self._checked = False  # whether the store is known to honour conditional writes, which its locks need
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
     @property
