@@ -14,9 +14,10 @@ from uqlob_pipeline.lake.open_store import open_store
 from uqlob_pipeline.lake.published_dumps import HASHES
 from uqlob_pipeline.lake.shared_files import shown
 from uqlob_pipeline.models.stages import RECORD
+from uqlob_pipeline.tracking.client import OUTBOX
 
 LOCAL_ONLY = ("mlflow/", "windows/")
-STORE_ONLY = (".index/", HASHES)  # the records of all files, and the hashes of dumps
+STORE_ONLY = (".index/", HASHES, "tracking/")  # records of all files, hashes of dumps, and what is queued for MLflow
 WEIGHTS = "best/weights.safetensors"
 
 
@@ -56,8 +57,8 @@ def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
 
 
 def leftovers(made: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
-    """The objects that one machine has no file for, apart from what only a store keeps."""
-    return sorted(key for key in made.keys() - expected.keys() if not key.startswith(STORE_ONLY))
+    """The objects that one machine has no file for, apart from what only a store keeps or a cluster without MLflow queues."""
+    return sorted(key for key in made.keys() - expected.keys() if not key.startswith(STORE_ONLY) and not key.endswith(OUTBOX))
 
 
 def differences(made: dict[str, bytes], expected: dict[str, bytes]) -> dict[str, list[str]]:

@@ -46,6 +46,7 @@ class RayNodes:
         self._head = "127.0.0.2" if links is None else HOST
         self._sockets = Path(tempfile.mkdtemp(prefix="ray"))  # paths of sockets have at most 107 characters
         stack.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+        stack.callback(self._keep_logs)
         (logs / "ray").symlink_to(self._sockets / "session_latest" / "logs")  # with the output of every run
         self._started = 0
         self._attempts: dict[str, int] = {}
@@ -160,3 +161,11 @@ class RayNodes:
 
     def _keep_open(self, name: str, command: Command) -> "subprocess.Popen[bytes]":
         return self._stack.enter_context(process(name, command, self._environment, self._logs))
+
+    def _keep_logs(self) -> None:
+        """Ray's own logs in the place of the link to them, before its directory is removed."""
+        link = self._logs / "ray"
+        with contextlib.suppress(OSError, shutil.Error):  # a log more or less changes no result
+            source = link.resolve(strict=True)
+            link.unlink()
+            shutil.copytree(source, link, ignore_dangling_symlinks=True)
