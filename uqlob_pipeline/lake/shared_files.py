@@ -232,8 +232,10 @@ class SharedFiles:
         if self._changed_since(path, state):
             return  # which bytes were published is not known: the next publish brings the new file
         self.cache.add(stored, path)
-        digest = file_hash(path) if key.startswith(DUMPS) and key.endswith(BULK) else ""
-        record = local_record(key, path) if key.endswith(TABLE) else None
+        digest, record = "", None
+        with suppress(FileNotFoundError):  # removed meanwhile, which is a change too
+            digest = file_hash(path) if key.startswith(DUMPS) and key.endswith(BULK) else ""
+            record = local_record(key, path) if key.endswith(TABLE) else None
         if self._changed_since(path, state):
             self.cache.evict(stored)
         elif digest:
