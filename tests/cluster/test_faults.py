@@ -290,6 +290,15 @@ def test_a_run_worker_that_is_killed(running: Cluster, local_run: LocalRun) -> N
     assert_as_on_one_machine(running, local_run, "models", "predictions", "calibrated_predictions")
 
 
+def page_error(running: Cluster, backfill: str) -> str:
+    """What the page shows in place of a backfill; empty where it shows the backfill."""
+    try:
+        running.graphql(BACKFILL, id=backfill)
+    except (NotReady, httpx.HTTPError) as error:
+        return str(error)
+    return ""
+
+
 def test_a_database_that_is_restarted(running: Cluster, local_run: LocalRun) -> None:
     held = HeldRequest(running.store, "PUT", "gated_evaluation/symbol=BTC-USD")
     models = [f"5s|{symbol}" for symbol in SYMBOLS]
@@ -298,10 +307,10 @@ def test_a_database_that_is_restarted(running: Cluster, local_run: LocalRun) -> 
     held.wait(running, backfill)
     running.database.stop()
     held.drop()
-    with pytest.raises((NotReady, httpx.HTTPError)) as failed:
-        running.graphql(BACKFILL, id=backfill)
-    assert DATABASE_AWAY in str(failed.value)
-    running.database.start()
+    try:
+        running.wait_until(lambda: DATABASE_AWAY in page_error(running, backfill), "a message about the database")
+    finally:
+        running.database.start()
     running.wait_for_success(backfill)
     assert_made_once(running, backfill)
     assert_as_on_one_machine(running, local_run, "gated_evaluation", "trades", "economic_evaluation")
