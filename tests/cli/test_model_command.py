@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from uqlob_pipeline.cli.model import model
+from uqlob_pipeline.cli.model_summary import model
 
 PRINTED = {
     "D-TABL": 268_356,

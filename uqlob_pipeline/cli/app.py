@@ -10,7 +10,7 @@ from uqlob_pipeline.cli.download import download
 from uqlob_pipeline.cli.economics import economics
 from uqlob_pipeline.cli.import_command import import_dumps
 from uqlob_pipeline.cli.materialize import materialize
-from uqlob_pipeline.cli.model import model
+from uqlob_pipeline.cli.model_summary import model
 from uqlob_pipeline.cli.predict import predict
 from uqlob_pipeline.cli.report import report
 from uqlob_pipeline.cli.simulate import simulate_app
