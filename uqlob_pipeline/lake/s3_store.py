@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TIMEOUT = timedelta(seconds=20)  # of one request with its body
 # Waits between attempts are random, up to 15 seconds: the time is the limit, so that a store may be away for half a minute. It
 # counts from the first attempt, and holds several that end by the timeout.
-RETRIES = {"max_retries": 60, "retry_timeout": timedelta(seconds=60)}
+RETRIES = {"max_retries": 1000, "retry_timeout": timedelta(seconds=60)}
 NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 LISTINGS = 16  # directories that are listed at once
 # What a slow link transfers within the timeout: larger files are fetched in ranges and uploaded in parts, a few parts at once.
